@@ -18,7 +18,7 @@ def factor_rule(op: Op) -> FactorRule | None:
 
 
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
-    """Other views of an op, by which it can be split in other ways."""
+    """Other factor rules of an op, by which it can be split in other ways."""
     return signature_of(op).other_rules
 
 
@@ -26,8 +26,8 @@ def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes
     """The axes of each factor, from those of a tensor's dims.
 
     In a dim of several factors the axes belong to the major factor until it is split completely, then to the next. Axes
-    that cannot be attributed evenly are left out. Those of a factor that `moves_to` another go to that, as the minor
-    ones.
+    that cannot be attributed evenly are left out. Those of a factor that `moves_to` another become the minor axes of
+    that one.
     """
     found: dict[int, Axes] = {}
     for factors, dim in zip(tensor, axes, strict=True):
@@ -54,8 +54,8 @@ def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes
 
 
 def cuts_between_factors(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> Iterator[tuple[str, int]]:
-    """Where axes that split dims of several factors would have to be cut (name, and product of the parts before) for
-    each factor to be split over as much of them as it can be."""
+    """Where axes that split dims of several factors have to be cut (name, and product of the parts before), so that
+    each factor can be split over as much of them as possible."""
     for factors, dim in zip(tensor, axes, strict=True):
         if not dim or len(factors) < 2:
             continue
@@ -71,9 +71,10 @@ def cuts_between_factors(rule: FactorRule, tensor: TensorFactors, axes: Sequence
 
 
 def dims_of_factors(rule: FactorRule, tensor: TensorFactors, axes: Mapping[int, Axes]) -> DimAxes | None:
-    """The axes of each dim of a tensor when factors are split over `axes`; None if such shards are no boxes.
+    """The axes of each dim of a tensor when factors are split over `axes`; None if the shards are not boxes.
 
-    A dim of several factors can be split evenly only, and in a minor factor only once the major ones are split up.
+    A dim of several factors can only be split evenly, and in a minor factor only if the major ones are split
+    completely.
     """
     dims: list[Axes] = []
     for factors in tensor:

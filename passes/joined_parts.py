@@ -1,5 +1,5 @@
-"""What a concatenation puts together, seen through the slices that cut it out: rotations, shifts, halves that change
-places. Each by itself such a slice may be of fewer elements than there are devices, or have other shards."""
+"""What a concatenation joins, seen through the slices that it is made of: rotations, shifts, swapped halves. Such a
+slice by itself may have fewer elements than there are devices, or other shard boundaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ir.program import Op, Value
 
 
 class Part(NamedTuple):
-    """So many elements of a value along the dim, from `start` on."""
+    """`size` elements of a value along the concatenated dim, from `start` on."""
 
     source: Value
     start: int
@@ -20,7 +20,8 @@ class Part(NamedTuple):
 
 
 def parts_of(op: Op, maker: Callable[[Value], Op | None]) -> Sequence[Part]:
-    """What a concatenation is of: of what is cut along that dim alone, what it is cut from. Nothing of other ops."""
+    """The parts that a concatenation joins. A slice along that dim only is a part of its operand. Empty for other
+    ops."""
     if op.name != "concatenate":
         return ()
     dim = int_attr(op.attrs, "dim")
@@ -41,7 +42,7 @@ def _cuts_runs(op: Op) -> bool:
 
 
 class Shift(NamedTuple):
-    """A value, and how far it is padded before and behind in each dim; by less than nothing where it is cut."""
+    """A value, and how far it is padded before and behind in each dim. Negative numbers cut it."""
 
     source: Value
     low: tuple[int, ...]
@@ -49,8 +50,8 @@ class Shift(NamedTuple):
 
 
 def shift_of(op: Op, maker: Callable[[Value], Op | None]) -> Shift | None:
-    """What a pad makes of a slice, as a pad of what was cut: None if it adds where something was cut off, or between
-    elements. None of other ops."""
+    """A pad of a slice as one pad of the slice's operand; None if it adds elements where the slice cut some off, or
+    between elements. None for other ops."""
     if op.name != "pad" or any(ints_attr(op.attrs, "interior")):
         return None
     made = maker(op.operands[0])
@@ -70,7 +71,7 @@ def _less(added: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
 
 
 def moved_along(value: Value, dim: int) -> FactorRule:
-    """How a value and what has its elements at other places of a dim share their dims."""
+    """The factor rule of a value and a result that has its elements at other positions of a dim."""
     kinds = [FactorKind.WINDOW if d == dim else FactorKind.PARALLEL for d in range(value.type.rank)]
     dims = tuple((d,) for d in range(value.type.rank))
     return FactorRule(tuple(map(Factor, value.shape, kinds)), (dims,), (dims,))

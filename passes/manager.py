@@ -32,7 +32,7 @@ from passes.reductions import write_reductions
 
 @dataclass(frozen=True, eq=False)
 class Compilation:
-    """A program on its way through a pipeline, and what the passes found out."""
+    """A program on its way through a pipeline, and what the passes have found out."""
 
     program: Program
     propagated: Propagated | None = None
@@ -46,11 +46,11 @@ class Pass(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call the pass."""
+        """The name of the pass in reports."""
         ...
 
     def apply(self, state: Compilation) -> Compilation:
-        """The compilation after the pass. Raises SpmdcError for what the user must mend."""
+        """The compilation after the pass. Raises SpmdcError for errors in the user's program."""
         ...
 
 
@@ -59,8 +59,8 @@ Hook = Callable[[Pass, Compilation], None]
 
 @uncollected()
 def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) -> Compilation:
-    """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each that
-    made another program."""
+    """Applies the passes in order. `timings` gets the seconds of each, and the hooks are called after each pass that
+    changed the program."""
     for step in passes:
         start = time.perf_counter()
         before, after = state.program, step.apply(state)
@@ -72,8 +72,8 @@ def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Makes another program of a program, by `of` alone. One that `prepares` propagation does nothing to a program that
-    has been propagated, or planned."""
+    """Rewrites a program by `of` alone. If it `prepares` propagation, it does nothing to a program that has been
+    propagated or planned."""
 
     name: str
     of: Callable[[Program], Program]
@@ -91,7 +91,7 @@ def _is_propagated(state: Compilation) -> bool:
 
 @dataclass(frozen=True)
 class Propagate:
-    """Gives every value a sharding. Does nothing to a program that has been propagated, or planned."""
+    """Gives every value a sharding. Does nothing to a program that has been propagated or planned."""
 
     name: str = "propagate"
 
@@ -104,8 +104,8 @@ class Propagate:
 
 @dataclass(frozen=True)
 class MakePlan:
-    """Decides how each op that somebody uses is split, and what is resharded. Needs `Propagate` before it; a program
-    that is a plan already is checked."""
+    """Decides how each op whose results are used is split, and what is resharded. Needs `Propagate` before it. A
+    program that is a plan already is checked."""
 
     options: PartitionOptions
     decide: Decide | None = None
@@ -127,7 +127,7 @@ class MakePlan:
 
 @dataclass(frozen=True)
 class Write:
-    """From the plan's global shapes to the program of one device. Needs `MakePlan` before it."""
+    """Turns a plan, with global shapes, into the program of one device. Needs `MakePlan` before it."""
 
     name: str = "write"
 
@@ -138,14 +138,14 @@ class Write:
 
 
 def pipeline(options: PartitionOptions) -> tuple[Pass, ...]:
-    """The passes that take a program to the one that devices run."""
+    """The passes from a program to the SPMD program that devices run."""
     return *planning(options), Write(), *_behind(options)
 
 
 def named_passes(names: Sequence[str], options: PartitionOptions, stage: Stage) -> tuple[Pass, ...]:
-    """The passes of these names, in this order, for a program of that stage.
+    """The passes with these names, in this order, for a program of that stage.
 
-    Raises SpmdcError (E601) if there is no such pass, or one comes where no program comes that it can be applied to.
+    Raises SpmdcError (E601) if there is no such pass, or one is not applicable to the program at its position.
     """
     known = {step.name: step for step in (*IMPORTED, *pipeline(options))}
     reached: str = stage
@@ -168,7 +168,7 @@ _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "plan": (("propagated", "plan"), "planned"),
     "write": (("planned",), "spmd"),
 }
-"""What a pass is applied to, and what comes of it; all others make SPMD programs of SPMD programs."""
+"""The stages that a pass is applied to, and the one that it leads to. All other passes rewrite SPMD programs."""
 
 
 PROPAGATING: tuple[Pass, ...] = (
@@ -180,7 +180,7 @@ PROPAGATING: tuple[Pass, ...] = (
 
 
 def planning(options: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:
-    """The passes that take a program to its plan. `decide` may decide for some ops in the place of the cost model."""
+    """The passes that take a program to its plan. `decide` may override the cost model for some ops."""
     return *PROPAGATING, MakePlan(options, decide)
 
 
@@ -196,17 +196,17 @@ def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
 
 
 def drop_unused(program: Program) -> Program:
-    """The SPMD program without what nobody uses, also where a function passes it to other calls."""
+    """The SPMD program without unused ops and values, also where a function passes them to other calls."""
     return eliminate_dead_code(separate_calls(program))
 
 
 IMPORTED: tuple[Pass, ...] = (Rewrite("simplify", simplify),)
-"""What is done with a program that was written elsewhere, before anything else."""
+"""The passes that are applied first to a program that was imported."""
 
 
 def handed_on(program: Program, options: PartitionOptions) -> Program:
-    """The SPMD program, whose results are to become arrays that know of even shards alone: those that are sharded
-    otherwise are resharded at its end."""
+    """The SPMD program for results that become arrays with even shards only: results with other shardings are resharded
+    at its end."""
     even = with_even_results(program, options.machine.laid_out(program.meshes))
     if even is program:
         return program
@@ -214,12 +214,12 @@ def handed_on(program: Program, options: PartitionOptions) -> Program:
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:
-    """A hook: a pass that makes an invalid program has a bug. Raises InternalError."""
+    """A hook that verifies: a pass that makes an invalid program has a bug. Raises InternalError."""
     require_valid(state.program, step.name)
 
 
 def require_valid(program: Program, step: str) -> None:
-    """Raises InternalError if the program, which the step has made, is invalid."""
+    """Raises InternalError if the program, which `step` has made, is invalid."""
     problems = verify(program)
     if problems:
         raise InternalError(f"after {step} the program is invalid:\n{render(problems)}")

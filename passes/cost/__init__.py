@@ -1,1 +1,1 @@
-"""What ops and collectives take on a machine: seconds, bytes and memory."""
+"""The cost of ops and collectives on a machine: seconds, bytes and memory."""

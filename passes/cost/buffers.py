@@ -1,8 +1,8 @@
-"""How much of a device's memory an SPMD program takes once its ops are fused: only what kernels store has a buffer.
+"""How much of a device's memory an SPMD program takes once its ops are fused: only what a kernel stores has a buffer.
 
-A buffer lives from the kernel, collective or loop that makes it to the last one that reads it, in the order of the
-program. A pass over elements may write where it read for the last time, as updates of parts and reductions over devices
-do, and loops where they carry. The entry's arguments belong to the caller and stay.
+A buffer is alive from the kernel, collective or loop that makes it to the last one that reads it, in program order. A
+pass over elements may write over a buffer that it reads for the last time; so may an update of a part, a reduction over
+devices, and a loop with what it carries. The entry's arguments belong to the caller and stay alive.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from passes.cost.kernels import Kernels, in_tiles
 from passes.cost.machine import Machine
 
 _ACROSS = frozenset({"all_reduce"})
-"""Collectives that write where they read."""
+"""Collectives that may write their result over their operand."""
 
 
 _SHOWN = 8
-"""How many of the values at the peak a warning lists."""
+"""How many of the values that are alive at the peak a warning lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most bytes that a program takes at one time, while which op runs, and the values that are there then, the
-    largest first, each with its bytes."""
+    """The most bytes that a program takes at one time, the op that runs then, and the values that are alive then with
+    their bytes, the largest first."""
 
     nbytes: int
     op: Op | None
@@ -45,8 +45,9 @@ class Peak:
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """What runs at one time: it reads and makes buffers, and takes so much besides. It may write over what it reads for
-    the last time, of the same size, but for what is `spared`: the operands of a product."""
+    """A kernel, collective or other op that runs by itself: the buffers that it `reads` and `makes`, and the bytes that
+    it takes `inside` besides. If it `overwrites`, it may write over buffers of the same size that it reads for the last
+    time, except those that are `spared`: the operands of a product."""
 
     op: Op
     reads: frozenset[Value]
@@ -57,14 +58,15 @@ class _Step:
 
 
 def peak_of(program: Program, kernels: Kernels | None = None, fuse: Fuse | None = None) -> Peak:
-    """The peak of an SPMD program, compiled by what makes such kernels; `fuse` has found kernels before."""
+    """The peak of an SPMD program whose kernels are as `kernels` describes. `fuse` may hold fusions that were found
+    before."""
     return _Buffers(program, kernels, fuse or fusing(kernels is not None and kernels.narrow)).region(
         program.main.body, program.main.params
     )
 
 
 def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
-    """A warning (W003) if the peak of an SPMD program is more than the machine's memory."""
+    """A warning (W003) if the peak of an SPMD program exceeds the machine's memory."""
     tile = machine.kernels.tile if machine.kernels is not None else (1, 1)
     values = itertools.chain(*(values_within(function.body) for function in program.functions.values()))
     if sum(padded_bytes(value.type, tile) for value in values) <= machine.memory:
@@ -85,7 +87,8 @@ def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
 
 @functools.lru_cache(maxsize=2**14)
 def padded_bytes(of: TensorType, tile: tuple[int, int]) -> int:
-    """The bytes of a tensor of which the last two dims in memory, whichever take least, are made of whole tiles."""
+    """The bytes of a tensor whose last two dims in memory are padded to whole tiles. The two dims are those for which
+    it takes least."""
     if tile == (1, 1) or len(of.shape) < 2 or not of.nbytes:
         return of.nbytes
     height, width = tile
@@ -108,7 +111,8 @@ class _Buffers:
         self.functions: dict[str, int] = {}
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> Peak:
-        """The peak of what a region defines, its parameters included; those that are `kept` live to its end."""
+        """The peak of the values that a region defines, parameters included. Those that are `kept` stay alive to its
+        end."""
         fusion = self.fuse(region)
         buffers = _places(fusion)
         steps = list(self._steps(region, fusion, buffers))
@@ -137,7 +141,7 @@ class _Buffers:
         return Peak(best, steps[at].op if at >= 0 else None, tuple(alive))
 
     def _steps(self, region: Region, fusion: Fusion, buffers: _Places) -> Iterator[_Step]:
-        """What runs, in the order of the program."""
+        """The steps of a region, in program order."""
         kernels = {kernel.root: kernel for kernel in fusion.kernels}
         for op in region.ops:
             kernel = kernels.get(op)
@@ -152,7 +156,7 @@ class _Buffers:
                 yield _Step(op, reads, op.results, inside, op.name in _ACROSS or is_loop(op))
 
     def _inside(self, op: Op) -> int:
-        """What runs inside an op takes beyond its operands and results."""
+        """The bytes that the regions or the callee of an op take beyond its operands and results."""
         results = sum(value.type.nbytes for value in op.results)
         if is_call(op):
             callee = self.program.functions[callee_of(op) or ""]
@@ -163,8 +167,8 @@ class _Buffers:
         return max((max(self.region(inner).nbytes - results, 0) for inner in op.regions), default=0)
 
     def _rounded(self, loop: Op, around: Iterable[Value]) -> int:
-        """The bytes of what only products in a loop read, of values from in front of it: those are rounded there, once,
-        to what products take."""
+        """The bytes of the narrowed copies of values from outside a loop that only products in it read: they are
+        rounded once, before the loop, to the type that products take."""
         if not self.narrows:
             return 0
         inside = [self.fuse(region) for region in loop.regions]
@@ -178,7 +182,7 @@ class _Buffers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """The value in whose buffer each is: an operand, of a view or of updates in place."""
+    """The value whose buffer a value is in: for a view or an update in place, the operand."""
 
     fusion: Fusion
     updated: Mapping[Value, Value]
@@ -198,7 +202,7 @@ def _places(fusion: Fusion) -> _Places:
 
 
 def _reused(step: _Step, dying: list[int], made: list[int]) -> int:
-    """Bytes of what a step makes that take the place of what it reads."""
+    """The bytes of a step's results that are written over buffers that it reads for the last time."""
     if not step.overwrites:
         return 0
     found = 0

@@ -1,16 +1,15 @@
-"""Which ops of a region a compiler makes one kernel of: one pass over memory, whatever it computes on the way.
+"""Which ops of a region a compiler fuses into one kernel: one pass over memory, whatever it computes on the way.
 
-XLA's compilers fuse by the same kinds of rules on all their backends, and so does this model of them, which takes time
-linear in the number of ops:
+XLA's compilers fuse by similar rules on all backends. So does this model of them, in time linear in the number of ops:
 
-- What computes each element from few others (elementwise ops, broadcasts, slices, iotas, …) is computed where it is
-  used, by each kernel that uses it, and never stored: unless several do, and that reads more than storing does.
-- A reduction, a product or an update of a part ends a kernel; those before it are computed on the way in. A product is
-  followed by the elementwise ops that nothing else separates it from: its epilogue.
-- A product that one other product reads, and nothing else, is computed piece by piece in the kernel of that.
-- A reduction of what a kernel stores, or of what another reduction reads, is computed on the way too.
-- A reshape moves nothing, nor does a transposition that products read or write. A slice reads what it takes.
-- Collectives, loops, calls and what else is no pass over elements are by themselves.
+- An op that computes each element from few others (elementwise ops, broadcasts, slices, iotas, …) is computed in each
+  kernel that uses it, and never stored, unless several kernels use it and would read more than if it were stored.
+- A reduction, a product or an update of a part ends a kernel; the ops before it are computed on the way in. A product
+  is followed by its epilogue: the elementwise ops that nothing else separates from it.
+- A product that only one other product reads is computed piece by piece in that product's kernel.
+- A reduction of a value that a kernel stores, or that another reduction reads, is merged into that kernel.
+- A reshape moves nothing, nor does a transpose that products read or write. A slice reads only its own elements.
+- Collectives, loops, calls and other ops that are no pass over elements run by themselves.
 """
 
 from __future__ import annotations
@@ -39,23 +38,24 @@ _PER_ELEMENT = frozenset(
         InKernels.DRAW,
     }
 )
-"""What is computed element by element, each from few others."""
+"""Ops that compute each element from few others."""
 _ENDS = frozenset({InKernels.PRODUCT, InKernels.REDUCTION, InKernels.WINDOW, InKernels.UPDATE})
-"""What ends a kernel, and takes in what is computed for it."""
+"""Ops that end a kernel. Their producers are fused into it."""
 _READ_A_PART = frozenset({InKernels.SLICE, InKernels.GATHER})
-"""What reads as much of its first operand as it returns."""
+"""Ops that read as much of their first operand as they return."""
 _MOST_SOURCES = 8
-"""From how many stored values what is not stored may be computed."""
+"""The most stored values from which a value that is not stored may be computed."""
 _MANY_KERNELS, _MOST_STEPS = 16, 16
-"""By how many ops what more than so many kernels use is computed anew in each. More are computed once, and stored."""
+"""If more than so many kernels use a value, it is recomputed in each only where that takes at most so many ops. Else it
+is computed once and stored."""
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """Ops that run as one, in order, when the `root` is due; `heart` is the product among them, or the root. `reads`
-    are the bytes that it reads of each value, and `writes` those that it stores of each; what its product is computed
-    from is `multiplied`."""
+    """Ops that run as one, in order, in the place of the `root`, the last one. `heart` is the product among them, or
+    the root. `reads` has the bytes that the kernel reads of each value, `writes` those that it stores, and `multiplied`
+    the values from which its product is computed."""
 
     ops: tuple[Op, ...]
     root: Op
@@ -71,8 +71,8 @@ class Kernel:
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """A kernel that is being made: its ops, last first, the op that ends it, and its product, if it has one. Those
-    `inside` are computed for the product; `is_nested` where there is a product among them."""
+    """A kernel under construction: its ops, last first, the `root` that ends it, and its product, if it has one. The
+    ops `inside` are computed for the product. It `is_nested` if there is a product among them."""
 
     root: Op
     product: Op | None
@@ -86,18 +86,19 @@ Fuse: TypeAlias = "Callable[[Region], Fusion]"
 
 
 def fusing(narrows: bool) -> Fuse:
-    """The fusion of each region that is asked for, found once."""
+    """A function from a region to its fusion, which is found once."""
     return functools.cache(functools.partial(Fusion, narrows=narrows))
 
 
 class Fusion:
-    """The `kernels` of a region's ops, in order, and what is known of its values. Collectives, views, and what runs
-    regions, functions or calls are in no kernel; those inside ops have their own. Where it `narrows`, products read f32
-    as bf16, and what only they read is stored so.
+    """The `kernels` of a region's ops, in order, and what is known of its values. Collectives, views, calls and ops
+    with regions are in no kernel. If it `narrows`, products read f32 as bf16, and values that only products read are
+    stored as bf16.
 
-    `views` are of other values; `users` are the ops that read them; those that are `kept` are stored whoever uses them;
-    only products use those that are `multiplied`; `sources` are the values from which each is computed, as far as
-    kernels compute it on the way, in so many `steps`; what `follows` a product is its epilogue."""
+    `views` maps each view to the value it is a view of, `users` each value to the ops that read it. Values that are
+    `kept` are stored whoever uses them, and those `multiplied` are used by products only. `sources` has the stored
+    values from which each value is computed on the way, and `steps` in how many ops. `follows` has the values in a
+    product's epilogue."""
 
     def __init__(self, region: Region, narrows: bool) -> None:
         self.region = region
@@ -115,7 +116,7 @@ class Fusion:
         self.kernels = self._merged([self._kernel(draft) for draft in self._drawn()])
 
     def _drawn(self) -> list[_Draft]:
-        """The kernels, found from the last op to the first."""
+        """The drafts of all kernels, found from the last op to the first."""
         found: list[_Draft] = []
         drafts: dict[Op, list[_Draft]] = {}
         for op in reversed(self.region.ops):
@@ -135,14 +136,14 @@ class Fusion:
         return found[::-1]
 
     def _note_inside(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> None:
-        """Notes in which kernels an op is computed for the product."""
+        """Notes in which kernels the op is computed for the product."""
         for user in self._users(op):
             for draft in drafts[user]:
                 if op is not draft.product and (user is draft.product or user in draft.inside):
                     draft.inside.add(op)
 
     def _kernel(self, draft: _Draft) -> Kernel:
-        """What a draft reads and stores."""
+        """The finished kernel, with the bytes that it reads and stores."""
         inside = {value for op in draft.ops for value in op.results}
         share = dict.fromkeys(draft.root.results, 1.0)
         reads: dict[Value, int] = {}
@@ -167,7 +168,7 @@ class Fusion:
         return Kernel(tuple(draft.ops[::-1]), root, draft.product or root, reads, writes, multiplied)
 
     def _merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
-        """The kernels, of which reductions are part of those that store or read the same before."""
+        """The kernels, with reductions merged into earlier kernels that store or read the same values."""
         found: dict[Op, list[Kernel]] = {}
         passes: dict[Value, Op] = {}
         for kernel in kernels:
@@ -185,7 +186,7 @@ class Fusion:
         return [_joint(parts) for parts in found.values()]
 
     def _can_join(self, reduction: Kernel, host: Op, shared: Value | None) -> bool:
-        """Whether all else that a reduction reads is there when the kernel runs that ends with the host."""
+        """Whether everything else that a reduction reads is available when the kernel that ends with `host` runs."""
         when = self.place[host]
         others = [value for value in reduction.reads if value is not shared]
         return all(value not in self.makers or self.place[self.makers[value]] < when for value in others)
@@ -197,7 +198,7 @@ class Fusion:
         return value
 
     def stored_bytes(self, value: Value) -> int:
-        """What it takes in memory."""
+        """The bytes of a value in memory."""
         is_narrow = self.narrows and value in self.multiplied and value in self.makers and value.dtype.name == "f32"
         return value.type.nbytes // 2 if is_narrow else value.type.nbytes
 
@@ -212,7 +213,8 @@ class Fusion:
         return found
 
     def _views(self) -> dict[Value, Value]:
-        """Results that are the memory of an operand, whatever order its dims are in there."""
+        """Results that share the memory of an operand, and that operand. The order of the dims in memory is left to the
+        compiler."""
         uses = uses_within(self.region)
         found: dict[Value, Value] = {}
         made: set[Value] = set()
@@ -229,7 +231,7 @@ class Fusion:
         return found
 
     def _is_view(self, transpose: Op, made: set[Value], uses: Uses) -> bool:
-        """Whether products read it, or made what nothing else reads."""
+        """Whether a transpose is a view: products read it, or made its operand, which nothing else reads."""
         (operand,) = transpose.operands
         return transpose.result in self.multiplied or (operand in made and uses.count(operand) == 1)
 
@@ -251,7 +253,8 @@ class Fusion:
         self.kept.update(map(self.source, self.region.results))
 
     def _follows(self) -> dict[Value, int]:
-        """Of what only elementwise ops separate from a product whose result nothing else uses, the bytes of that."""
+        """For each value that only elementwise ops separate from a product, the bytes of the product's result, if
+        nothing else uses that."""
         found: dict[Value, int] = {}
         for op in self.region.ops:
             if role_of(op) is InKernels.PRODUCT:
@@ -264,7 +267,8 @@ class Fusion:
         return found
 
     def _is_computed(self, op: Op) -> bool:
-        """Whether an op is a pass over elements, or part of one. A slice that functions are called with is theirs."""
+        """Whether an op is a pass over elements, or a part of one. A slice that only calls use is a part of the
+        callee."""
         if not op.results or op.regions or op.name in COLLECTIVES or OPS[op.name].control is not None:
             return False
         users = self.users.get(op.results[0], ())
@@ -273,7 +277,7 @@ class Fusion:
         return op.results[0] not in self.views
 
     def _joined(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> list[_Draft]:
-        """The kernels that compute the op on the way, if all that use it do; none if its results are stored."""
+        """The kernels into which the op is fused: those of all its users. None if its results are stored."""
         users = self._users(op)
         if not users or not self.kept.isdisjoint(op.results) or any(user not in drafts for user in users):
             return []
@@ -299,8 +303,8 @@ class Fusion:
         return [user for value in op.results for user in self.users.get(value, ())]
 
     def _nests(self, op: Op, draft: _Draft) -> bool:
-        """Whether a product is computed for another one in the same kernel: one that nothing else needs, and on whose
-        way there is nothing that is dear to compute anew."""
+        """Whether a product is computed inside the kernel of another one: nothing else needs it, and no op in between
+        is expensive to recompute."""
         if draft.product is None or draft.root is not draft.product or draft.is_nested:
             return False
         if len(set(map(self.source, draft.product.operands))) == 1:
@@ -313,7 +317,7 @@ class Fusion:
         )
 
     def only_multiplies(self, value: Value) -> bool:
-        """Whether products read a value from around the region, or parts of it, and nothing else in the region does."""
+        """Whether a value from outside the region, or a part of it, is read by products only."""
         uses = uses_within(self.region)
         users = uses.users.get(value, ())
         return not uses.given.get(value) and all(
@@ -322,13 +326,13 @@ class Fusion:
         )
 
     def _is_sliced(self, product: Op) -> bool:
-        """Whether it multiplies with a part of a tensor whose place is not known."""
+        """Whether the product multiplies by a part of a tensor at a position that is not known at compile time."""
         makers = [self.makers.get(self.source(value)) for value in product.operands]
         return any(m is not None and role_of(m) is InKernels.SLICE and len(m.operands) > 1 for m in makers)
 
     def _saves_storing(self, op: Op, kernels: int) -> bool:
-        """Whether so many kernels read less if the op is stored than if each computes it. A product of which it is the
-        epilogue need not be stored itself then."""
+        """Whether that many kernels read less if the op's result is stored than if each computes it. A product whose
+        epilogue it is need not be stored itself then."""
         sources = self.sources.get(op.results[0], tuple(dict.fromkeys(map(self.source, op.operands))))
         read = sum(
             self._read(op, value) if role_of(op) in _READ_A_PART else self.stored_bytes(value) for value in sources
@@ -346,13 +350,14 @@ class Fusion:
         return self.stored_bytes(self.source(value)) if value.type.size else 0
 
     def is_in_place(self, update: Op) -> bool:
-        """Whether a dynamic_update_slice writes into its operand, which nobody needs as it was."""
+        """Whether a dynamic_update_slice writes into its operand, which nothing else needs."""
         target = self.source(update.operands[0])
         return (target in self.makers or target not in self.region.params) and len(self.users[target]) == 1
 
 
 def _joint(parts: Sequence[Kernel]) -> Kernel:
-    """The kernels as one, which ends with the first's root; what one of them stores those behind it need not read."""
+    """Several kernels as one, which ends with the root of the first. What one part stores, later parts need not
+    read."""
     first, *others = parts
     if not others:
         return first
@@ -367,7 +372,7 @@ def _joint(parts: Sequence[Kernel]) -> Kernel:
 
 
 def role_of(op: Op) -> InKernels | None:
-    """What an op is where ops are fused; None if it runs by itself."""
+    """The role of an op in fusion. None if it runs by itself."""
     return OPS[op.name].role
 
 
@@ -377,7 +382,7 @@ def _multiplies(user: Op, multiplied: set[Value]) -> bool:
 
 
 def _keeps_elements(op: Op) -> bool:
-    """Whether the results have the elements of the operands, and no others."""
+    """Whether the results have the same elements as the operands."""
     is_sent = op.name in COLLECTIVES and OPS[op.name].attr("kind") is None
     return is_sent or role_of(op) in (InKernels.VIEW, InKernels.TRANSPOSITION)
 
@@ -391,10 +396,10 @@ def _is_dear(op: Op) -> bool:
 
 
 def _takes_in(op: Op) -> bool:
-    """Whether a kernel that ends with the op computes what it needs on the way."""
+    """Whether the producers of the op are fused into a kernel that ends with it."""
     return _is_per_element(op) or role_of(op) in _ENDS
 
 
 def _is_epilogue(product: Op, root: Op) -> bool:
-    """Whether the kernel that ends so computes as many elements as the product, so that it may follow that."""
+    """Whether a kernel that ends with `root` can be the product's epilogue: it computes as many elements."""
     return _is_per_element(root) and math.prod(root.results[0].shape) == product.result.type.size

@@ -1,6 +1,6 @@
-"""What each kernel of an SPMD program takes on a machine.
+"""The time of each kernel of an SPMD program on a machine.
 
-The constants are fitted to what libtpu 0.0.42 estimates of kernels (docs/tpu.md says how well).
+The constants are fitted to the estimates that libtpu 0.0.42 makes of kernels (docs/tpu.md says how well).
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from passes.cost.model import OpTime, arithmetic_of, dtype_of_arithmetic, memory
 
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
 _FILLS, _DRAINS = 0.35, 0.1
-"""What part of its memory's time a product waits for memory, and of its arithmetic's time for arithmetic."""
+"""The fraction of its memory time that a product waits for memory, and of its arithmetic time that it waits for
+arithmetic."""
 _SCAN_PASSES = 3
-"""How often a scan goes over memory: in blocks, then over these."""
+"""How often a scan goes over memory: once in blocks, then over their totals."""
 _STEPS: Mapping[InKernels | None, int] = {InKernels.SCAN: 64, InKernels.DRAW: 110}
-"""How many operations an element takes, if it is not one: a random number Threefry's 20 rounds."""
+"""How many operations an element takes where it is not one. A random number takes the 20 rounds of Threefry."""
 _ORDERING, _IN_ORDER = frozenset({InKernels.TRANSPOSITION, InKernels.CONCATENATION}), 0.8
-"""What only puts elements into another order, and what part of the bandwidth it reaches."""
+"""Ops that only reorder elements, and the fraction of the memory bandwidth that they reach."""
 _NESTED = 1.15
-"""How much longer two products take in one kernel than by themselves."""
+"""How much longer two products take in one kernel than separately."""
 
 
 def kernel_times(program: Program, machine: Machine, fuse: Fuse | None = None) -> dict[Op, OpTime]:
-    """The time of each op that runs by itself, collectives among them, and of each kernel that of its heart; the other
-    ops of a kernel take nothing further. `fuse` has found kernels before."""
+    """The time of each op that runs by itself, collectives included, and of each kernel, as the time of its heart: the
+    other ops of a kernel take no time. `fuse` may hold fusions that were found before."""
     fuse = fuse or fusing(machine.kernels is not None and machine.kernels.narrow)
     found: dict[Op, OpTime] = {}
     for function in program.functions.values():
@@ -63,8 +64,8 @@ def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime])
 def _time_of(
     kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value], found: Mapping[Op, OpTime]
 ) -> OpTime:
-    """The time of a kernel, all in its heart, which has the operations that are its own, as they were `found` for each
-    op. Products find what is `near` on the chip, and leave it there."""
+    """The time of a kernel, as that of its heart, with the heart's own number of operations, as `found` has it for each
+    op. Products read the values `near`, and leave them, in on-chip memory."""
     read, written = sum(kernel.reads.values()), sum(kernel.writes.values())
     moved = (read + written) * _passes(kernel)
     largest = max(kernel.reads.values(), default=0)
@@ -97,7 +98,7 @@ def _passes(kernel: Kernel) -> int:
 
 
 def _vector_steps(op: Op) -> float:
-    """The elementwise operations of an op."""
+    """The number of elementwise operations of an op."""
     role = role_of(op)
     if role is InKernels.PRODUCT:
         return 0.0
@@ -106,13 +107,13 @@ def _vector_steps(op: Op) -> float:
 
 
 def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:
-    """Time of a product's arithmetic, in whole tiles of a matrix unit."""
+    """The time of a product's arithmetic, in whole tiles of a matrix unit."""
     rate = machine.flops_of(dtype_of_arithmetic(op))
     return arithmetic_of(op) / rate if op.name != "dot_general" else tiled_flops(op, tile) / rate
 
 
 def tiled_flops(dot: Op, tile: tuple[int, int]) -> int:
-    """The operations of a dot_general whose rows count in whole tiles, and whose columns and summed dims too."""
+    """The operations of a dot_general with rows, columns and summed dims padded to whole tiles."""
     lhs, rhs = dot.operands
     batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
     summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))

@@ -1,4 +1,4 @@
-"""How the kernels of a machine's compiler run: what they reach, and what each takes besides its work."""
+"""How the kernels of a machine's compiler perform: their bandwidth and rates, and the overhead of each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What a kernel, a pass over memory that ops are fused into, takes on a device.
+    """The performance of kernels, each a pass over memory that ops are fused into, on a device.
 
-    `bandwidth` are the bytes/s that it moves, and half of which it reads of one tensor; `vector` the elementwise
-    operations a second. `launch` are the seconds that every kernel takes besides, `fill` those that one with a product
-    takes further, and `lone` those of each block of `BLOCK` elements of an op that is fused with nothing, and so is
-    not cut to fit the device's own memory. A product's dims count in whole tiles, (rows, columns). Products that
-    `narrow` read f32 as bf16, and find on the chip what the program made of up to `near` bytes.
+    `bandwidth` is the bytes/s that a kernel moves, half of which it can read of one tensor. `vector` is the number of
+    elementwise operations a second. `launch` is the seconds of overhead of every kernel, and `fill` the further ones of
+    a kernel with a product. `lone` is those for each block of `BLOCK` elements of an op that is fused with nothing, and
+    so is not cut to fit on-chip memory. Dims of a product are padded to whole tiles, (rows, columns). Products that
+    `narrow` read f32 as bf16, and read values that the program made, of up to `near` bytes, from on-chip memory.
     """
 
     bandwidth: float
@@ -31,5 +31,5 @@ BLOCK = 128 * 1024
 
 
 def in_tiles(size: int, tile: int) -> int:
-    """The size of a dim that is made of whole tiles."""
+    """The size of a dim, padded to whole tiles."""
     return math.ceil(size / tile) * tile

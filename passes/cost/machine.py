@@ -1,4 +1,4 @@
-"""The machine that costs are reckoned for: what one device can do, and what joins the devices along each mesh axis."""
+"""The machine for which costs are estimated: what one device can do, and the links along each mesh axis."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FOLDER = Path(__file__).parent / "machines"
 class Machine:
     """What one device can do. Units: flop/s, bytes/s of memory, seconds, bytes of memory.
 
-    `flops` is the rate of arithmetic, but for element types that have one of their own in `rates`, by name. `turn` is
-    what one iteration of a loop adds: it starts its ops anew, and small products leave a device idle. `asynchronous`
-    says whether devices compute while parts of a loop travel. `clock` are the cycles/s in which its compiler states how
-    long ops take, 0 if it does not. `usual_link` joins devices along every axis but those that have one of their own in
-    `links`, by name.
+    `flops` is the rate of arithmetic for all element types that have no rate of their own in `rates`, by name. `turn`
+    is what one iteration of a loop adds: its ops are started again, and small products leave a device idle.
+    `asynchronous` says whether devices compute while the parts of a loop are sent. `clock` is the cycles/s in which the
+    compiler states how long ops take, 0 if it does not. `usual_link` joins devices along all axes that have no link of
+    their own in `links`, by name.
 
-    A machine with a `network` has the links of its dims instead, along the axes of a mesh that is laid on it
-    (`laid_out`); dims of size 0 are as large as the mesh asks for. What was measured of collectives counts in the place
-    of what is reckoned from links. `kernels` say what those of its compiler reach, where that is not all that the
+    A machine with a `network` has the links of the network's dims instead, along the axes of a mesh that is laid out on
+    it (`laid_out`). Dims of size 0 are as large as the mesh needs. Measured times of collectives take precedence over
+    times computed from links. `kernels` describes the kernels of the compiler, where they do not reach all that the
     device can do.
     """
 
@@ -56,7 +56,7 @@ class Machine:
 
     @staticmethod
     def of(given: Machine | str) -> Machine:
-        """A machine, by itself, by its name or by its file. Raises SpmdcError (E005, E602, E603)."""
+        """The machine itself, or the one of that name or file. Raises SpmdcError (E005, E602, E603)."""
         return machine(given) if isinstance(given, str) else given
 
     @staticmethod
@@ -65,8 +65,8 @@ class Machine:
         return Machine(**read_machine(Path(path)))
 
     def shaped(self, sizes: Sequence[int]) -> Machine:
-        """The machine with a network of these sizes, of all its dims or of those that are as large as a mesh asks for.
-        Raises SpmdcError (E603) if it has not so many dims, or a dim has another size."""
+        """The machine with a network of these sizes, of all dims or of those whose size depends on the mesh. Raises
+        SpmdcError (E603) if the numbers of dims differ, or a dim has another size."""
         own = self.network
         if len(sizes) == len(own):
             given = list(sizes)
@@ -84,13 +84,13 @@ class Machine:
         return replace(self, name=name, network=tuple(replace(d, size=n) for d, n in zip(own, given, strict=True)))
 
     def laid_out(self, meshes: Sequence[Mesh]) -> Machine:
-        """The machine with these meshes on its network. Raises SpmdcError (E604) if they do not fit."""
+        """The machine with these meshes laid out on its network. Raises SpmdcError (E604) if they do not fit."""
         if not self.network or not meshes:
             return self
         return replace(self, placement=place(sized(self.network, meshes[0].size), tuple(meshes)))
 
     def has_room_for(self, meshes: Sequence[Mesh]) -> bool:
-        """Whether these meshes can be laid on the machine's network."""
+        """Whether these meshes fit on the machine's network."""
         try:
             self.laid_out(meshes)
         except SpmdcError:
@@ -98,26 +98,27 @@ class Machine:
         return True
 
     def with_latencies(self, share: float) -> Machine:
-        """The machine with that share of the latency of each link. Hops of a network, and what was measured, stay."""
+        """The machine with that fraction of each link's latency. The hops of a network and measured times stay as they
+        are."""
         usual = replace(self.usual_link, latency=share * self.usual_link.latency)
         links = tuple((name, replace(link, latency=share * link.latency)) for name, link in self.links)
         return replace(self, usual_link=usual, links=links)
 
     def reaches(self, axes: Axes) -> tuple[Reach, ...]:
-        """What joins the devices of a group along `axes` on the network."""
+        """The links of a group of devices along `axes`, for each dim of the network."""
         if self.placement is None:
             raise InternalError(f"no mesh is laid on the network of {self.name}")
         return self.placement.reaches(axes)
 
     def link(self, axis: AxisRef) -> Link:
-        """What joins the devices along an axis, or a part of one; on a network, those that are side by side."""
+        """The link along an axis, or a part of one. On a network it is the one between neighbours."""
         if self.network:
             reaches = self.reaches((axis,))
             return Link(min(r.bandwidth for r in reaches), max(r.latency for r in reaches))
         return next((link for name, link in self.links if name == axis.name), self.usual_link)
 
     def links_of(self, axes: Iterable[AxisRef]) -> dict[Link, int]:
-        """The links along these axes, and how many devices each of them joins."""
+        """The links along these axes, and how many devices each joins."""
         if not self.links and not self.network:
             return {self.usual_link: axes_size(axes)}
         found: dict[Link, int] = {}
@@ -132,10 +133,10 @@ class Machine:
 
 
 def machine(spec: str) -> Machine:
-    """The machine of a name, of a name and the shape of its network (`tpu-v4:8x8x4`), or of a TOML file.
+    """The machine with a name, a name and the shape of its network (`tpu-v4:8x8x4`), or a TOML file.
 
-    `tpu-v3` alone, the default, has equal links between all of its devices, and no network. Other networks are as
-    large as the mesh asks for where no shape says otherwise. Raises SpmdcError (E005, E602, E603).
+    Only `tpu-v3`, the default, has equal links between all of its devices, and no network. The network of any other is
+    as large as the mesh needs, unless a shape is given. Raises SpmdcError (E005, E602, E603).
     """
     if spec.endswith(".toml") or "/" in spec:
         return Machine.load(spec)
@@ -155,7 +156,7 @@ def machine(spec: str) -> Machine:
 
 @functools.cache
 def machine_names() -> tuple[str, ...]:
-    """The machines that can be asked for by name."""
+    """The names of all known machines."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 

@@ -1,4 +1,4 @@
-"""Machines as TOML files: what must be in one. docs/machines.md describes them."""
+"""Machines as TOML files: what a file must contain. docs/machines.md describes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_machine(path: Path) -> dict[str, Any]:
 
 
 def _fields(read: TomlReader, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields. Raises SpmdcError with everything that was found."""
+    """The fields of the table. Raises SpmdcError with all errors that were found."""
     read.known("", table, _TOP)
     device = read.table("device", table.get("device"), _DEVICE)
     dims = [_dim(read, *pair) for pair in read.tables("network", table.get("network", []), _DIM)]

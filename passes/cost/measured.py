@@ -1,4 +1,4 @@
-"""Times of collectives that were measured, which count in the place of those that are reckoned from links."""
+"""Measured times of collectives, which take precedence over those computed from links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of a kind of collective among `group` devices, each of which puts in so many `nbytes`, ascending."""
+    """Seconds of a collective among `group` devices, for each operand size in `nbytes`, ascending."""
 
     kind: str
     group: int
@@ -18,8 +18,8 @@ class Measured:
     seconds: tuple[float, ...]
 
     def at(self, nbytes: float) -> float:
-        """Seconds for so many bytes: straight lines between points, both scales logarithmic. Fewer bytes than were
-        measured take as long as the fewest, and more take as much longer as they are more."""
+        """Seconds for that many bytes, interpolated linearly on logarithmic scales. Below the measured sizes the time
+        is constant, above them it is proportional to the bytes."""
         if nbytes <= self.nbytes[0]:
             return self.seconds[0]
         if nbytes >= self.nbytes[-1]:
@@ -29,8 +29,8 @@ class Measured:
 
 
 def measured_seconds(tables: Sequence[Measured], kind: str, group: int, nbytes: float) -> float | None:
-    """What was measured of a collective, between two sizes of groups by a line, both scales logarithmic; None if its
-    group is smaller or larger than any that was measured."""
+    """The measured time of a collective, interpolated between group sizes on logarithmic scales. None if the group is
+    smaller or larger than any that was measured."""
     if not tables:
         return None
     own = sorted((table for table in tables if table.kind == kind), key=lambda table: table.group)

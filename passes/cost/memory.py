@@ -1,8 +1,8 @@
-"""How much of a device's memory a program takes, from when values are made and last used.
+"""How much of a device's memory a program takes, from the lifetimes of its values.
 
-An estimate of what a compiler needs that fuses nothing: every value has a buffer from its op to its last use. A loop
-updates what it carries in place, and so do dynamic_update_slice and elementwise ops where an operand is used for the
-last time. The entry's arguments belong to the caller and stay.
+An estimate for a compiler that fuses nothing: every value has a buffer from its op to its last use. A loop updates what
+it carries in place, and so do dynamic_update_slice and elementwise ops with an operand that is used for the last time.
+The entry's arguments belong to the caller and stay alive.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def peak_bytes(program: Program) -> int:
 
 
 def whole_bytes(value: Value) -> int:
-    """The size of a value of its type."""
+    """The bytes of a value of its type."""
     return value.type.nbytes
 
 
 class MemoryEstimate:
-    """Sums up what is alive, of values that take `size` bytes each. The peak of each function is found once; `alive` is
-    what each op of it takes with all that is needed later."""
+    """Adds up the values that are alive, with `size` bytes each. The peak of each function is found once. `alive` has
+    for each op the bytes that are alive while it runs."""
 
     def __init__(self, program: Program, size: Callable[[Value], int] = whole_bytes) -> None:
         self.program = program
@@ -40,7 +40,7 @@ class MemoryEstimate:
         return self.region(self.program.main.body, kept=self.program.main.params)
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> int:
-        """The peak of the values that the region defines, parameters included; `kept` live to its end."""
+        """The peak of the values that the region defines, parameters included. Those `kept` stay alive to its end."""
         lasting = frozenset(kept)
         dying = [[v for v in dead if v not in lasting] for dead in last_uses(region)]
         alive = self._bytes(region.params)
@@ -53,7 +53,7 @@ class MemoryEstimate:
         return peak
 
     def _inside(self, op: Op) -> int:
-        """What runs inside an op takes beyond the op's operands and results."""
+        """The bytes that the regions or the callee of an op take beyond its operands and results."""
         if is_call(op):
             callee = self.program.functions[str(callee_of(op))]
             if callee.name not in self.peaks:
@@ -62,7 +62,7 @@ class MemoryEstimate:
         return max((max(self.region(r) - self._bytes(op.results), 0) for r in op.regions), default=0)
 
     def _reused(self, op: Op, dead: Sequence[Value]) -> int:
-        """Bytes of results that take the place of operands."""
+        """The bytes of results that are written over operands."""
         if is_loop(op):
             return self._bytes(v for v in dict.fromkeys(op.operands) if v in dead)
         opdef = OPS[op.name]

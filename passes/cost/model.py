@@ -1,10 +1,10 @@
-"""The one cost model: planning reshards, choosing how to split an op, and reports all ask here.
+"""The cost model: reshards are planned, ops are split and reports are made by these costs and no others.
 
-Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms; seconds add latency: that
-of a message, once for each time that the number of devices that have heard of one another can double. So one collective
-over two axes takes as long as one over each, and none is cheap because its group is large. Where axes have different
-links, bytes arrive as fast as the slowest of them lets them. On a network the times are those of its rings, lines and
-switches (`passes.cost.network`), and what was measured counts before all that (`passes.cost.measured`).
+Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms. Seconds add latency: that
+of one message for each time that the number of devices with data of one another can double. So one collective over two
+axes takes as long as one over each, and no collective is cheap because its group is large. Where axes have different
+links, the slowest limits the bandwidth. On a network the times are those of its rings, lines and switches
+(`passes.cost.network`), and measured times take precedence over all of these (`passes.cost.measured`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def collective_bytes(op: Op) -> int:
 
 
 def sent_bytes(op: Op) -> int:
-    """Bytes that a device puts into a collective: of several operands it sends one."""
+    """Bytes that a device puts into a collective. One with several operands sends one of them."""
     return max(v.type.nbytes for v in op.operands)
 
 
@@ -56,8 +56,9 @@ def communication_seconds(machine: Machine, kind: str, axes: Axes, operand_bytes
 
 
 def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tuple[tuple[str, int], ...]:
-    """The collectives, and what a device puts into each, by which all devices get a reduction that no backend has in
-    one call: everything from everyone; or, where that is faster, a part from everyone, and then their reductions."""
+    """The collectives that compute an all_reduce which no backend has in one call, with the bytes that a device puts
+    into each: an all_gather of all operands, or, where that is faster, an exchange of parts and an all_gather of the
+    reduced ones."""
     group = axes_size(axes)
     part = math.ceil(operand_bytes / group)
     ways = (("all_gather", operand_bytes),), (("all_to_all", part * group), ("all_gather", part))
@@ -65,7 +66,7 @@ def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tupl
 
 
 def latency_seconds(machine: Machine, kind: str, axes: Iterable[AxisRef]) -> float:
-    """Time of the messages of a collective that wait for one another, along each axis for those along the others."""
+    """Time of the messages of a collective that depend on one another. The latencies of several axes add up."""
     if machine.network:
         return network_seconds(kind, machine.reaches(tuple(axes)), 0)
     messages = communication_of(kind).messages
@@ -77,8 +78,8 @@ def _bandwidth(machine: Machine, axes: Iterable[AxisRef]) -> float:
 
 
 def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
-    """Time in which a device receives so many bytes from those beside it, all in permutes along `axes` that do not wait
-    for one another."""
+    """Time in which a device receives that many bytes from its neighbours, by permutes along `axes` that do not depend
+    on one another."""
     if not nbytes:
         return 0.0
     found = measured_seconds(machine.measured, "collective_permute", axes_size(axes), nbytes)
@@ -98,8 +99,8 @@ def loop_seconds(machine: Machine, turns: int, compute: float, communication: fl
 
 
 def least_communication_seconds(machine: Machine, axes: Iterable[AxisRef], sources: int, nbytes: float) -> float:
-    """The least time in which a device can receive so many bytes along `axes`, if they come from so many devices, it
-    among them."""
+    """The least time in which a device can receive that many bytes along `axes`, if they come from that many devices,
+    itself included."""
     if machine.measured:
         return 0.0
     if machine.network:
@@ -118,30 +119,30 @@ def memory_seconds(machine: Machine, nbytes: float) -> float:
 
 
 def arithmetic_seconds(machine: Machine, op: Op) -> float:
-    """Time of the arithmetic of an op on one device."""
+    """Time of an op's arithmetic on one device."""
     return arithmetic_of(op) / machine.flops_of(dtype_of_arithmetic(op))
 
 
 def arithmetic_of(op: Op) -> int:
-    """How many operations an op computes: one for each element of its results, if it does not say."""
+    """The number of operations of an op: as declared, or one for each element of its results."""
     flops = OPS[op.name].flops
     return flops(op) if flops is not None else sum(v.type.size for v in op.results)
 
 
 def dtype_of_arithmetic(op: Op) -> str:
-    """The element type whose rate counts for an op."""
+    """The element type that determines the rate of an op's arithmetic."""
     values = op.operands or op.results
     return values[0].dtype.name if values else ""
 
 
 _DEFAULT_TRIPS = 10
-"""How often a loop is taken to run whose trips are not known."""
+"""The trip count assumed for a loop whose trip count is not known."""
 LOOP_HOIST_WEIGHT = 1 / _DEFAULT_TRIPS
-"""What part of the steps of such a loop one execution in front of it is."""
+"""The weight of an op in front of such a loop, relative to one in its body."""
 
 
 def trips_of(op: Op) -> int:
-    """How often a loop runs, as far as that is known."""
+    """The trip count of a loop, or the default if it is not known."""
     trips = op.attrs.get("trip_count")
     return trips if isinstance(trips, int) else _DEFAULT_TRIPS
 
@@ -149,11 +150,12 @@ def trips_of(op: Op) -> int:
 def seconds_of(
     machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None = None
 ) -> float:
-    """Time of ops of an SPMD program on one device, one after another, but for parts that travel while other ops run.
+    """Time of ops of an SPMD program on one device, one after another, except for parts that are sent while other ops
+    run.
 
-    `callees` are the seconds of functions; `times` those of ops, where these are not taken each by itself. Of a case,
-    the slowest branch counts. What it takes to loop is left out where the loop is the user's: it is the same however
-    that is partitioned.
+    `callees` has the seconds of functions, and `times` those of ops, where ops are not priced one by one. A case takes
+    as long as its slowest branch. The overhead of a loop that the user wrote is left out: it is the same however the
+    loop is partitioned.
     """
     return max((begin + seconds for _, begin, seconds in running(machine, ops, callees, times)), default=0.0)
 
@@ -161,7 +163,8 @@ def seconds_of(
 def running(
     machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None = None
 ) -> Iterator[tuple[Op, float, float]]:
-    """When each of the ops begins, counted from the first of them, and how long it takes, as in `seconds_of`."""
+    """When each of the ops begins, in seconds from the beginning of the first, and how long it takes, as in
+    `seconds_of`."""
     computed, sent = 0.0, 0.0
     arrived: dict[Value, float] = {}
     for op in ops:
@@ -176,13 +179,13 @@ def running(
 
 
 def travels(op: Op) -> bool:
-    """Whether it is a part of a windowed einsum on its way to the device that multiplies with it next."""
+    """Whether an op sends a part of a windowed einsum to the device that multiplies it next."""
     return op.name in COLLECTIVES and op.attrs.get("shift", 0) != 0
 
 
 def cost_of_regions(op: Op, inside: Sequence[float], each_turn: float = 0.0) -> float:
-    """What it costs to run the regions of an op that cost so much: those of a loop in each iteration, the dearest of a
-    choice."""
+    """The cost of running the regions of an op, from the cost of each: a loop's in each iteration, and the most
+    expensive branch of a choice."""
     return trips_of(op) * (each_turn + sum(inside)) if is_loop(op) else max(inside, default=0.0)
 
 
@@ -196,16 +199,15 @@ def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float], times: M
 
 
 def turn_seconds(machine: Machine, op: Op) -> float:
-    """What each iteration of a loop takes besides its ops: nothing, where the loop is the user's."""
+    """The overhead of each iteration of a loop. It is 0 for a loop that the user wrote."""
     return machine.turn if any(travels(inner) for r in op.regions for inner in r.ops) else 0.0
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """What one execution of an op takes on a device: seconds of arithmetic, of memory and of the network, operations,
-    bytes of memory that are read and written, bytes received from others, and the seconds that it takes beyond what the
-    device needs for all that."""
+    """What one execution of an op takes on a device: seconds of arithmetic, memory and network, operations, bytes of
+    memory read and written, bytes received, and the seconds of overhead beyond all these."""
 
     compute: float
     memory: float
@@ -217,12 +219,12 @@ class OpTime:
 
     @property
     def seconds(self) -> float:
-        """Arithmetic goes on while memory is read, and what is received is written when it has come."""
+        """The total. Arithmetic and memory reads overlap; received data is written once it has arrived."""
         return max(self.compute, self.memory) + self.network + self.overhead
 
 
 def time_of(machine: Machine, op: Op) -> OpTime:
-    """What an op of an SPMD program takes that holds no regions and calls nothing."""
+    """The time of an op of an SPMD program that has no regions and calls nothing."""
     touched = OPS[op.name].touched
     nbytes = touched(op) if touched is not None else sum(v.type.nbytes for v in values_of(op))
     memory = memory_seconds(machine, nbytes)

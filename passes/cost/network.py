@@ -1,8 +1,9 @@
-"""The network of a machine: dims of devices that rings, lines or switches join, and how a mesh lies on them.
+"""The network of a machine: dims of devices that are joined by rings, lines or switches, and how a mesh is laid out on
+them.
 
-A mesh axis lies on parts of dims, its digits: the axis y=8 of a mesh (x=16, y=8) on a torus of 16 x 8 is the second
-dim, and on one of 32 x 4 it may be a half of the first and the whole of the second. Of all ways to lay a mesh on a
-network the one counts in which collectives along single axes take least.
+A mesh axis is laid out on parts of dims, its digits: the axis y=8 of a mesh (x=16, y=8) on a torus of 16 x 8 is the
+second dim, and on one of 32 x 4 it may be half of the first dim and all of the second. Of all layouts of a mesh on a
+network the one is used in which collectives along single axes take the least time.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ DimKind = Literal["ring", "line", "switch"]
 DIM_KINDS: tuple[DimKind, ...] = get_args(DimKind)
 
 MAX_DIMS = 8
-"""As many dims as a network may have: of collectives every set of them is looked at."""
+"""The most dims that a network may have: the cost of a collective takes every subset of them into account."""
 _MOST_LAYOUTS = 512
-"""Of so many ways to lay a mesh on a network the best is taken."""
+"""The most layouts of a mesh on a network that are compared."""
 _PROBE_BYTES = 2**20
-"""What each device puts into the collectives by which ways are compared."""
+"""The bytes that each device puts into the collectives by which layouts are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins the devices along a mesh axis: bytes/s that a device receives, and seconds that one more message adds,
-    among many in flight, so that bytes decide but for the smallest tensors."""
+    """The link along a mesh axis: the bytes/s that a device receives, and the seconds that one more message adds, among
+    many in flight, so that bytes decide for all but the smallest tensors."""
 
     bandwidth: float
     latency: float
@@ -40,10 +41,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class NetworkDim:
-    """Devices that differ in one coordinate, and what joins them.
+    """Devices that differ in one coordinate, and how they are joined.
 
-    `bandwidth` is that of one link in one direction, in bytes/s: to each neighbour in a ring or line, or to the
-    switch. `latency` are the seconds of one hop. Devices side by side have links of their own.
+    `bandwidth` is the bytes/s of one link in one direction: to each neighbour in a ring or line, or to the switch.
+    `latency` is the seconds of one hop. Each pair of neighbours has a link of its own.
     """
 
     name: str
@@ -54,7 +55,7 @@ class NetworkDim:
 
 
 Place = tuple[int, ...]
-"""A device's coordinate in each dim."""
+"""A device's coordinates, one for each dim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,10 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The devices of one group along one dim, and what joins them.
+    """The devices of one group along one dim, and how they are joined.
 
-    Where the group's devices are `stride` apart, as many groups share each link. A group that does not go round the
-    whole ring is a line.
+    If a group's devices are `stride` apart, `stride` groups share each link. A group that does not go round the whole
+    ring is a line.
     """
 
     size: int
@@ -82,27 +83,27 @@ class Reach:
 
     @property
     def rate(self) -> float:
-        """Bytes/s that every device of the group can receive at the same time from its neighbours: in a ring of more
-        than two devices from both sides, at the end of a line from one."""
+        """Bytes/s that every device of the group can receive from its neighbours at the same time: from both sides in a
+        ring of more than two devices, from one side at the end of a line."""
         return self.bandwidth * (2 if self.kind == "ring" and self.size > 2 else 1)
 
     @property
     def hops(self) -> int:
-        """Messages that wait for one another until each device has heard of all."""
+        """The number of messages, one after another, until each device has heard from all."""
         if self.kind == "switch":
             return math.ceil(math.log2(self.size))
         return self.distance
 
     @property
     def distance(self) -> int:
-        """Links between the devices that are furthest apart."""
+        """The number of links between the devices that are furthest apart."""
         if self.kind == "switch":
             return 1
         return self.stride * (self.size // 2 if self.kind == "ring" else self.size - 1)
 
     def exchanged(self, nbytes: float) -> float:
-        """Seconds in which each device sends an equal part of so many bytes to each, itself included: what the links in
-        the middle take, over which half of all must pass to the other half."""
+        """Seconds in which each device sends an equal part of that many bytes to each, itself included: the time of the
+        links in the middle, over which each half of the devices sends half of its bytes to the other."""
         n = self.size
         if self.kind == "switch":
             return (n - 1) / n * nbytes / self.bandwidth
@@ -110,7 +111,8 @@ class Reach:
         return half / 2 if self.kind == "ring" and n > 2 else half
 
     def opposite(self, nbytes: float) -> float:
-        """Seconds in which each device sends so many bytes to the one that is furthest away, as far as all can be."""
+        """Seconds in which all devices send that many bytes to the device that is furthest away, as far as that is
+        possible for all."""
         half = self.size // 2
         if self.kind == "switch":
             return nbytes / self.bandwidth
@@ -119,7 +121,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Dims, the slowest to change in the numbering of devices first."""
+    """The dims of a network, the slowest to change in the numbering of devices first."""
 
     dims: tuple[NetworkDim, ...]
 
@@ -137,14 +139,14 @@ _Known = dict[Axes, tuple[Reach, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Meshes of one program, laid on a network: the digits of each axis, major first."""
+    """The layout of a program's meshes on a network: the digits of each axis, major first."""
 
     network: Network
     digits: tuple[tuple[str, tuple[Digit, ...]], ...]
     _found: _Known = field(default_factory=_Known, repr=False, compare=False)
 
     def reaches(self, axes: Axes) -> tuple[Reach, ...]:
-        """What joins the devices of a group along `axes`, for each dim in which they differ."""
+        """The links of a group of devices along `axes`, for each dim in which they differ."""
         found = self._found.get(axes)
         if found is None:
             found = self._found[axes] = tuple(self._reaches(axes))
@@ -162,7 +164,7 @@ class Placement:
         return tuple(order)
 
     def spell(self, axis: str) -> str:
-        """On which dims an axis lies, major first: `x, y (4 of 8, 2 apart)`."""
+        """The dims that an axis is laid out on, major first: `x, y (4 of 8, 2 apart)`."""
         return ", ".join(map(self._spell, dict(self.digits)[axis])) or "one device"
 
     def _spell(self, digit: Digit) -> str:
@@ -182,7 +184,8 @@ class Placement:
                 yield _reach(dim, size, stride, end)
 
     def _digits(self, axis: AxisRef) -> Iterator[Digit]:
-        """The digits of a part of an axis. A part that digits cannot be cut into lies on the first that it touches."""
+        """The digits of a part of an axis. If it cannot be cut at digits, it is taken to be on the first one that it
+        overlaps."""
         before = 1
         left = axis.size
         for digit in dict(self.digits).get(axis.name, ()):
@@ -206,10 +209,11 @@ def _reach(dim: NetworkDim, size: int, stride: int, end: int) -> Reach:
 
 
 def gather_seconds(reaches: Sequence[Reach], part: float) -> float:
-    """Time in which every device receives `part` bytes from each other of its group, over all dims at a time.
+    """Time in which every device receives `part` bytes from each other device of its group, over all dims at the same
+    time.
 
-    Of every set of dims, what comes from devices that differ in these alone must pass their links: so long it takes at
-    least, and orders of the dims that are mixed, each for a share of the bytes, take no longer.
+    For every set of dims, data from devices that differ in these dims only must pass their links. That is a lower bound
+    on the time, which is reached by mixed orders of the dims, each for a share of the bytes.
     """
     worst = 0.0
     for count in range(1, len(reaches) + 1):
@@ -220,9 +224,9 @@ def gather_seconds(reaches: Sequence[Reach], part: float) -> float:
 
 
 def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -> float:
-    """Time of one collective in which each device puts in so many bytes (GShard, section 5.3 and Figure 9).
+    """Time of one collective in which each device puts in that many bytes (GShard, section 5.3 and Figure 9).
 
-    What is reduced is scattered and then gathered, or, where that is sooner, sent by each to all.
+    An all_reduce is a scatter and a gather or, where that is faster, sends every operand to all devices.
     """
     group = math.prod(reach.size for reach in reaches)
     latency = sum(reach.hops * reach.latency for reach in reaches)
@@ -240,7 +244,7 @@ def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -
 
 
 def reaches_among(dims: Sequence[NetworkDim], places: Sequence[Place]) -> tuple[Reach, ...]:
-    """What joins devices at these places, for each dim in which they differ: as if they were a grid."""
+    """The links of devices at these places, for each dim in which they differ, as if the devices were a grid."""
     found: list[Reach] = []
     for i, dim in enumerate(dims):
         at = sorted({place[i] for place in places})
@@ -251,8 +255,8 @@ def reaches_among(dims: Sequence[NetworkDim], places: Sequence[Place]) -> tuple[
 
 
 def permute_seconds(dims: Sequence[NetworkDim], pairs: Iterable[tuple[Place, Place]], nbytes: float) -> float:
-    """Time in which the first of each pair of places sends so many bytes to the second, all at once, along one dim
-    after the other, in rings the shorter way: what the busiest link takes, and the hops of the longest way."""
+    """Time in which the first place of each pair sends that many bytes to the second, all at once, along one dim after
+    the other, in rings the shorter way: the time of the busiest link, and the hops of the longest path."""
     loads: Counter[tuple[int, Place, bool]] = Counter()
     latency = 0.0
     for source, target in pairs:
@@ -269,8 +273,8 @@ def permute_seconds(dims: Sequence[NetworkDim], pairs: Iterable[tuple[Place, Pla
 
 
 def _links(dim: NetworkDim, i: int, source: Place, target: int) -> Iterator[tuple[Place, bool]]:
-    """The links from a place to one that differs in a dim, each as the place where it begins, and whether it leads to
-    lower numbers; of a switch the one that leads to it."""
+    """The links from a place to one that differs in one dim. Each is the place where it begins, and whether it leads to
+    lower numbers. For a switch it is the link to the switch."""
     ahead = target - source[i]
     if dim.kind == "ring":
         ahead = (ahead + dim.size // 2) % dim.size - dim.size // 2
@@ -283,7 +287,7 @@ def _links(dim: NetworkDim, i: int, source: Place, target: int) -> Iterator[tupl
 
 
 def neighbour_seconds(reaches: Sequence[Reach], nbytes: float) -> float:
-    """Time in which each device receives so many bytes from the one beside it."""
+    """Time in which each device receives that many bytes from its neighbour."""
     latency = sum(reach.stride * reach.latency for reach in reaches)
     return latency + nbytes / min((reach.bandwidth for reach in reaches), default=math.inf)
 
@@ -292,7 +296,8 @@ def neighbour_seconds(reaches: Sequence[Reach], nbytes: float) -> float:
 
 
 def sized(dims: Sequence[NetworkDim], devices: int) -> Network:
-    """The network whose dims of size 0 take what the others leave of so many devices, as evenly as can be."""
+    """The network in which the dims of size 0 share the remaining factor of the number of devices, as evenly as
+    possible."""
     rest = devices // math.gcd(devices, math.prod(dim.size for dim in dims if dim.size))
     is_open = [i for i, dim in enumerate(dims) if not dim.size]
     sizes = [dim.size for dim in dims]
@@ -306,7 +311,7 @@ def sized(dims: Sequence[NetworkDim], devices: int) -> Network:
 
 @functools.lru_cache(maxsize=256)
 def place(network: Network, meshes: tuple[Mesh, ...]) -> Placement:
-    """The meshes on the network. Raises SpmdcError (E604) if the sizes of axes do not divide the dims."""
+    """The layout of the meshes on the network. Raises SpmdcError (E604) if the sizes of axes do not divide the dims."""
     digits: dict[str, tuple[Digit, ...]] = {}
     for mesh in meshes:
         for axis, found in _best(network, mesh).items():
@@ -315,8 +320,8 @@ def place(network: Network, meshes: tuple[Mesh, ...]) -> Placement:
 
 
 def _best(network: Network, mesh: Mesh) -> Mapping[str, tuple[Digit, ...]]:
-    """The way in which an all_reduce and an all_to_all along each axis take least; of equal ones the first, in which
-    the major axes lie on the first dims."""
+    """The layout in which an all_reduce and an all_to_all along each axis take the least time; of equal ones the first,
+    in which the major axes are on the first dims."""
     best: tuple[float, Mapping[str, tuple[Digit, ...]]] | None = None
     for digits in itertools.islice(_layouts(network, mesh), _MOST_LAYOUTS):
         placement = Placement(network, tuple(digits.items()))
@@ -337,7 +342,7 @@ def _best(network: Network, mesh: Mesh) -> Mapping[str, tuple[Digit, ...]]:
 
 
 def _layouts(network: Network, mesh: Mesh) -> Iterator[Mapping[str, tuple[Digit, ...]]]:
-    """All ways to write each axis as digits of dims, however the prime factors of its size are dealt out."""
+    """All ways to write each axis as digits of dims, for every distribution of the prime factors of its size."""
     sizes = [size for _, size in mesh.axes]
     dims = [dim.size for dim in network.dims]
     primes = sorted({p for n in (*sizes, *dims) for p in prime_factors(n)})
@@ -354,14 +359,14 @@ def _layouts(network: Network, mesh: Mesh) -> Iterator[Mapping[str, tuple[Digit,
 
 
 def _digits_of(parts: Sequence[Sequence[int]], axis: int) -> Iterator[Digit]:
-    """In each dim the axes that come later in the mesh are nearer together."""
+    """The digits of an axis. In each dim, later axes of the mesh have smaller strides."""
     for dim, size in enumerate(parts[axis]):
         if size > 1:
             yield Digit(dim, math.prod(later[dim] for later in parts[axis + 1 :]), size)
 
 
 def _tables(rows: Sequence[int], room: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """All ways to deal out so many of each row to columns that have so much room."""
+    """All ways to distribute the numbers of each row over columns with that much room."""
     if not rows:
         yield ()
         return

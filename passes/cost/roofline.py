@@ -1,4 +1,4 @@
-"""Where the time of an SPMD program goes: each op that a device executes, with what bounds it."""
+"""The time of an SPMD program, op by op: each op that a device executes, and what limits it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from passes.cost.model import OpTime, cost_of_regions, running, seconds_of, trip
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """An op, how often a device executes it in one run, and what one execution takes. A loop is there for what its
-    iterations take besides their ops."""
+    """An op, how often a device executes it in one run, and the time of one execution. A loop stands for the overhead
+    of its iterations."""
 
     op: Op
     times: int
@@ -33,7 +33,7 @@ class Executed:
 class Roofline:
     """An SPMD program on a machine.
 
-    `seconds` are those of one run, `critical` the ops of the entry's longest path, which take `critical_seconds`
+    `seconds` is the time of one run. `critical` has the ops of the entry's longest path, which take `critical_seconds`
     however much runs at the same time, and `beside` the entry's collectives that are not on it, with their seconds.
     `peak` is the most memory that is taken at one time.
     """
@@ -49,8 +49,8 @@ class Roofline:
 
 @uncollected()
 def roofline(program: Program, machine: Machine) -> Roofline:
-    """What the program takes on the machine. Loops of unknown trips count ten times, of a choice the branch that takes
-    longest. Raises SpmdcError (E604) if the program's mesh does not lie on the machine's network."""
+    """The time of a program on a machine. Loops of unknown trip count are taken to run ten times, and a choice takes
+    its slowest branch. Raises SpmdcError (E604) if the program's mesh does not fit on the machine's network."""
     machine = machine.laid_out(program.meshes)
     fuse = fusing(machine.kernels is not None and machine.kernels.narrow)
     times = kernel_times(program, machine, fuse)
@@ -73,7 +73,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
 
 
 def seconds_of_functions(program: Program, machine: Machine, times: Mapping[Op, OpTime]) -> dict[str, float]:
-    """What a call of each function takes."""
+    """The seconds of a call of each function."""
     found: dict[str, float] = {}
     for function in callees_first(program):
         found[function.name] = seconds_of(machine, function.body.ops, found, times)
@@ -83,7 +83,8 @@ def seconds_of_functions(program: Program, machine: Machine, times: Mapping[Op, 
 def _executed(
     program: Program, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]
 ) -> Iterator[Executed]:
-    """Every op once, a function's where it is called first, with how often all calls of that execute it."""
+    """Every op once, with how often it is executed. The ops of a function are at its first call, with the executions of
+    all calls."""
     inside: dict[str, list[tuple[Op, int]]] = {}
     runs = {program.entry: 1}
     for function in reversed(callees_first(program)):
@@ -110,15 +111,15 @@ def _executed(
 
 
 def _turn(machine: Machine, loop: Op) -> OpTime:
-    """What an iteration takes besides its ops."""
+    """The overhead of an iteration."""
     return OpTime(turn_seconds(machine, loop), 0.0, 0.0, 0, 0, 0)
 
 
 def _runs_of_ops(
     region: Region, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime], runs: int = 1
 ) -> Iterator[tuple[Op, int]]:
-    """The ops that run in a region, and how often if it runs so often: of a choice those of the branch that takes
-    longest, and of loops themselves those whose turns take time."""
+    """The ops that run in a region, and how often if the region runs `runs` times. A choice has the ops of its slowest
+    branch, and a loop is included itself if its iterations have an overhead."""
     for op in region.ops:
         if is_loop(op):
             each = runs * trips_of(op)
@@ -134,6 +135,6 @@ def _runs_of_ops(
 
 
 def longest_branch(op: Op, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]) -> Region:
-    """The branch of a choice that takes longest."""
+    """The slowest branch of a choice."""
     seconds = [seconds_of(machine, r.ops, functions, times) for r in op.regions]
     return op.regions[seconds.index(cost_of_regions(op, seconds))]

@@ -1,4 +1,4 @@
-"""When each op of an SPMD program runs on a device, by the model that says how long it takes."""
+"""When each op of an SPMD program runs on a device, according to the cost model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from passes.cost.model import OpTime, running, trips_of
 from passes.cost.roofline import longest_branch, seconds_of_functions
 
 MOST = 200_000
-"""Executions in a timeline: what calls and loops beyond them do inside is left out."""
+"""The most executions in a timeline. The ops inside later calls and loops are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution of an op: when it begins, in seconds from the first op's beginning, and what it takes. `depth` is
-    how many calls, loops and choices are around it; `is_critical` whether it is an op of the entry that others of the
-    longest path wait for. Of a loop, which takes the time of all `turns`, the ops of the first follow it."""
+    """An execution of an op: when it begins, in seconds from the beginning of the first op, and how long it takes.
+    `depth` is the number of calls, loops and choices around it; `is_critical` says whether the op is on the entry's
+    longest path. A loop, which takes the time of all `turns`, is followed by the ops of its first iteration."""
 
     op: Op
     begin: float
@@ -35,8 +35,8 @@ class Execution:
 
 @uncollected()
 def timeline(program: Program, machine: Machine) -> tuple[Execution, ...]:
-    """What a device does in one run, each op before those inside it. Loops of unknown trips turn ten times, and of a
-    choice the branch runs that takes longest. Raises SpmdcError (E604) if the program's mesh does not lie on the
+    """What a device does in one run, each op before those inside it. Loops of unknown trip count are taken to run ten
+    times, and a choice takes its slowest branch. Raises SpmdcError (E604) if the program's mesh does not fit on the
     machine's network."""
     machine = machine.laid_out(program.meshes)
     times = kernel_times(program, machine, fusing(machine.kernels is not None and machine.kernels.narrow))

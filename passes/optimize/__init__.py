@@ -1,4 +1,4 @@
-"""Imported programs made simple before propagation, and clean-ups after partitioning.
+"""Passes that simplify imported programs before propagation, and that clean up SPMD programs.
 
-For the latter, equal ops are computed once, unused ops not at all.
+In the latter, equal ops are computed once, and unused ops not at all.
 """

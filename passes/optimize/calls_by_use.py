@@ -1,7 +1,7 @@
-"""Functions of which some calls do not use all that is sent for the others.
+"""Copies functions for calls that do not use all that the function communicates for other calls.
 
-XLA writes functions where they are called, and there leaves out what nobody uses. So that a program is reported to send
-what it sends, such a function is copied: once for each choice of its collectives that some call needs.
+XLA inlines functions where they are called, and then drops what is not used. So that a program is reported to send
+exactly what it sends, such a function is copied: once for each set of its collectives that some call needs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from passes.optimize.dce import giving, live_region, used_results
 from passes.rewrite import copy_function, rename_callees
 
 Used = frozenset[int]
-"""Results of a function, by their places."""
+"""The results of a function that are used, by number."""
 Call = tuple[str, Op]
-"""A call, and the function that it is in."""
+"""The name of the function that a call is in, and the call."""
 
 
 def separate_calls(program: Program) -> Program:
@@ -53,7 +53,7 @@ def separate_calls(program: Program) -> Program:
 def _apart(
     function: Function, calls: Mapping[Used, list[Call]], sending: Communicating
 ) -> Iterator[tuple[Used, list[Call]]]:
-    """The calls that need the same collectives, and the results that they use."""
+    """The calls grouped by the collectives that they need, with the results that each group uses."""
     if not calls:
         yield frozenset(range(len(function.results))), []
         return
@@ -66,7 +66,7 @@ def _apart(
 
 
 def _sent(function: Function, used: Used, sending: Communicating) -> frozenset[object]:
-    """The collectives that these results need, and what they need of functions that have some."""
+    """The collectives that these results depend on, and what they depend on in communicating callees."""
     live = live_region(giving(function, sorted(used)).body)
     needed = {(op, some) for op, some in used_results(live).items() if callee_of(op) in sending}
     return frozenset([*needed, *(op for op in walk(live) if op.name in COLLECTIVES)])

@@ -1,7 +1,7 @@
-"""Blocks of a program of which a gradient keeps nothing: what they compute is computed again on the way back.
+"""Blocks of a program whose intermediate values a gradient does not keep, but recomputes in the backward pass.
 
-The blocks are what programs repeat: the bodies of loops, and functions where they are called. Each may become the
-region of a `checkpoint` op. A loop's counters stay outside of it, for they say how often the loop runs.
+The blocks are what a program repeats: the bodies of loops, and functions that it calls. Each may become the region of a
+`checkpoint` op. A loop's counters stay outside of it, because they determine how often the loop runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from passes.rewrite import with_parts
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The ops that run or hold it: one loop, or all calls of one function. `kept` are the bytes of the floats that it
-    computes in one run of the program, all devices together, of which a gradient keeps a part."""
+    """The `ops` that run a block: one loop, or all calls of one function. `kept` is the bytes of the floats that the
+    block computes in one run of the program, on all devices together, of which a gradient keeps a part."""
 
     name: str
     ops: tuple[Op, ...]
@@ -30,8 +30,8 @@ class Block:
 
 
 def blocks_of(program: Program) -> list[Block]:
-    """The blocks that are no checkpoints yet, those with the most to keep first. None calls the host: what a callback
-    does is done once."""
+    """The blocks that are no checkpoints yet, those with the most bytes to keep first. Blocks that call the host are
+    left out: the effect of a callback must happen once."""
     made, hosts = _bytes_made(program), _calling_the_host(program)
     found: list[Block] = []
     calls: dict[str, list[Op]] = {}
@@ -47,7 +47,7 @@ def blocks_of(program: Program) -> list[Block]:
 
 
 def checkpointed(program: Program, ops: Collection[Op]) -> Program:
-    """The program with these of its loops and calls as checkpoints."""
+    """The program with these loops and calls turned into checkpoints."""
     chosen = frozenset(ops)
     functions: dict[str, Function] = {}
     for name, function in program.functions.items():
@@ -71,7 +71,7 @@ def _checkpointed(region: Region, chosen: Collection[Op], names: Names) -> Regio
 
 
 def _body(body: Region, names: Names) -> Region:
-    """The body of a loop with all that it computes but its counters in a checkpoint."""
+    """The body of a loop with everything but its counters in a checkpoint."""
     counting = _needed_for(filter(_is_a_counter, body.results), body.ops)
     inside = tuple([op for op in body.ops if op not in counting])
     made = {v for op in inside for v in op.results}
@@ -86,7 +86,7 @@ def _body(body: Region, names: Names) -> Region:
 
 
 def _checkpoint(ops: Sequence[Op], inside: Sequence[Value], outside: Sequence[Value]) -> Op:
-    """A checkpoint of these ops, which returns values of theirs as others."""
+    """A checkpoint of these ops. It returns the values `inside` as the values `outside`."""
     region = Region((), tuple(ops), tuple(inside))
     return Op("checkpoint", (), tuple(outside), {}, (region,), ops[-1].span)
 
@@ -96,7 +96,7 @@ def _renamed(values: Iterable[Value], names: Names) -> tuple[Value, ...]:
 
 
 def _needed_for(values: Iterable[Value], ops: Sequence[Op]) -> frozenset[Op]:
-    """Those of the ops that make these values, and what they are made from."""
+    """Those of the ops that these values depend on."""
     makers = {v: op for op in ops for v in op.results}
 
     def made(values: Iterable[Value]) -> list[Op]:
@@ -115,7 +115,7 @@ def _name_of(loop: Op) -> str:
 
 
 def _is_checkpointed(loop: Op) -> bool:
-    """Whether all that the loop carries, but its counters, is made in checkpoints already."""
+    """Whether all that the loop carries, except its counters, is computed in checkpoints already."""
     body = loop.regions[1]
     made = {v: op.name for op in body.ops for v in op.results}
     return all(made.get(v, "checkpoint") == "checkpoint" for v in body.results if not _is_a_counter(v))
@@ -130,7 +130,7 @@ def _outside_checkpoints(region: Region) -> Iterator[Op]:
 
 
 def _calling_the_host(program: Program) -> frozenset[str]:
-    """The functions in which something is called on the host, at once or in a function that they call."""
+    """The functions that call the host, directly or in a callee."""
     found: set[str] = set()
     for function in callees_first(program):
         if _calls_the_host(walk(function.body), found):

@@ -1,4 +1,4 @@
-"""Which ops communicate: themselves, by what is inside them, or by the functions that they run."""
+"""Which ops communicate: by themselves, in their regions, or in the functions that they call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Communicating = Collection[str | None]
 
 
 def communicating_functions(program: Program) -> Communicating:
-    """The functions of an SPMD program in which devices send something, calls included."""
+    """The functions of an SPMD program that communicate, directly or in their callees."""
     found: set[str | None] = set()
     for function in callees_first(program):
         if any(communicates(op, found) for op in function.body.ops):
@@ -21,7 +21,7 @@ def communicating_functions(program: Program) -> Communicating:
 
 
 def communicates(op: Op, functions: Communicating) -> bool:
-    """Whether devices send something in an op, of a program in which these functions communicate."""
+    """Whether an op communicates, in a program whose communicating functions are `functions`."""
     if op.name in COLLECTIVES or callee_of(op) in functions:
         return True
     return any(communicates(inner, functions) for region in op.regions for inner in region.ops)

@@ -14,10 +14,10 @@ Known = MutableMapping[object, tuple[Value, ...]]
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
-    """The program with each op computed once in a region and those inside it, but for manual ones, which see nothing
-    of what is around them; collectives too.
+    """The program with equal ops, collectives included, computed once in a region and the regions inside it. Manual
+    regions are separate, because they do not see the values around them.
 
-    Numbers are compared as they are written: 0.0 and -0.0 are equal, and are not the same constant.
+    Constants are compared as they are written: 0.0 and -0.0 are equal numbers, but different constants.
     """
     functions = {}
     for name, function in program.functions.items():

@@ -12,11 +12,11 @@ from passes.rewrite import map_program, with_parts
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
-    """The program without ops whose results nobody uses, and without what loops carry, choices and functions return and
-    sorts take along for nobody. Every op is pure, so nothing else depends on them; one without results is there for
-    what it awaits, and stays.
+    """The program without unused ops, and without unused values that loops carry, choices and functions return, and
+    sorts reorder along with their keys. Every op is pure, so nothing else depends on them. An op without results is
+    kept, for what it awaits.
 
-    With `annotated`, ops stay that annotate a result: before propagation, others may depend on that.
+    With `annotated`, ops with an annotated result are kept: before propagation, other values may depend on it.
     """
     if annotated:
         bodies = {name: live_region(f.body, annotated=True) for name, f in program.functions.items()}
@@ -33,7 +33,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
             used.setdefault(str(callee_of(op)), set()).update(some_used)
 
     def adjusted(op: Op) -> Iterable[Op]:
-        """A call with the results that its function still has."""
+        """A call with those results that its function still has."""
         yield with_parts(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
 
     live = with_parts(program, functions={name: functions[name] for name in program.functions})
@@ -41,13 +41,14 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
 
 
 def giving(function: Function, some: Sequence[int]) -> Function:
-    """The function with these of its results."""
+    """The function with only these results, by number."""
     body = with_parts(function.body, results=_at(function.body.results, some))
     return with_parts(function, body=body, results=tuple([function.results[i] for i in some]))
 
 
 def used_results(body: Region) -> dict[Op, frozenset[int]]:
-    """Which of its results are used in the body, of each op in it that runs a function; all, if it is no call."""
+    """For each op in the body that runs a function, the numbers of its results that are used; all of them if it is no
+    call."""
 
     def is_used(op: Op, result: Value) -> bool:
         return not is_call(op) or uses_within(body).count(result) > 0
@@ -58,13 +59,13 @@ def used_results(body: Region) -> dict[Op, frozenset[int]]:
 
 def live_region(region: Region, *, annotated: bool = False) -> Region:
     """The region without ops that none of its results depend on. Takes time linear in its ops, however deep loops are
-    in one another, and whatever they pass around among what they carry."""
+    nested, and however they permute the values that they carry."""
     return _Live(region, annotated).part_of(region)
 
 
 class _Live:
-    """What the results of a region depend on: `used` values, and `ops` that make them or end the program. Both are
-    found backward from what is returned, each once."""
+    """What the results of a region depend on: `used` values, and the `ops` that make them or that end the program. Both
+    are found backward from the results, each once."""
 
     def __init__(self, region: Region, annotated: bool) -> None:
         self.annotated = annotated
@@ -72,7 +73,7 @@ class _Live:
         self.ops: set[Op] = set()
         self.makers: dict[Value, Op] = {}
         self.divisible: set[Op] = set()
-        """Ops of which results can be left out, with what only they need."""
+        """Ops whose results can be dropped separately, along with what only they need."""
         self.places: dict[Value, int] = {}
         self.pending: list[Value] = []
         self._find_makers(region)
@@ -85,12 +86,12 @@ class _Live:
                 self._need(value)
 
     def part_of(self, region: Region) -> Region:
-        """What is live of a region."""
+        """The live part of a region."""
         return with_parts(region, ops=tuple([self._part(op) for op in region.ops if op in self.ops]))
 
     def _find_makers(self, region: Region) -> None:
-        """The ops that values are results of, or of whose loop they are carried; and the values' places, where an op
-        can be left out in part."""
+        """Finds the ops that make values, as results or as parameters of regions, and for ops that can be dropped in
+        part the numbers of their values."""
         makers = self.makers
         for op in walk(region):
             for value in op.results:
@@ -102,7 +103,7 @@ class _Live:
                     self.places.update((value, place) for place, value in enumerate(values))
 
     def _begin(self, region: Region) -> None:
-        """Runs a region: its ops that run whoever uses them."""
+        """Marks the ops of a region that run whether or not they are used."""
         for op in region.ops:
             if not op.results or (self.annotated and any(v.sharding is not None for v in op.results)):
                 self._run(op)
@@ -127,7 +128,7 @@ class _Live:
             self._begin(inside)
 
     def _part(self, op: Op) -> Op:
-        """What is live of an op."""
+        """The live part of an op."""
         regions = tuple([self.part_of(inside) for inside in op.regions]) if op.regions else ()
         if op not in self.divisible:
             return with_parts(op, regions=regions) if regions else op
@@ -145,20 +146,20 @@ class _Live:
 
 
 def _has_parts(op: Op) -> bool:
-    """Whether results of an op can be left out, with what only they need."""
+    """Whether some results of an op can be dropped, along with what only they need."""
     return OPS[op.name].taken_along is not None or is_loop(op) or is_choice(op)
 
 
 def _always_needed(op: Op) -> Sequence[Value]:
-    """The values that an op needs which is left out in part, whichever part it is: what a loop's condition returns,
-    what is chosen by, a sort's keys."""
+    """The operands and region results that an op needs whichever of its results are used: what a loop's condition
+    returns, what a choice is made by, the keys of a sort."""
     if is_loop(op):
         return op.regions[0].results
     return op.operands if is_choice(op) else op.operands[: _taken_from(op)]
 
 
 def _needed_for_part(op: Op, place: int) -> Sequence[Value]:
-    """The further values that an op needs for one of its results, or of what it carries."""
+    """The further values that an op needs for one of its results, or for one of the values that it carries."""
     if is_loop(op):
         return op.results[place], op.operands[place], op.regions[1].results[place]
     if is_choice(op):
@@ -167,7 +168,7 @@ def _needed_for_part(op: Op, place: int) -> Sequence[Value]:
 
 
 def _taken_from(op: Op) -> int:
-    """From which operand on those of an op can be left out, with their results."""
+    """The number of the first operand that can be dropped, along with its result."""
     taken_along = OPS[op.name].taken_along
     return taken_along(op) if taken_along is not None else len(op.operands)
 

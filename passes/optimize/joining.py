@@ -1,12 +1,12 @@
-"""Small collectives of one kind that may be sent at one time are sent as one.
+"""Small collectives of one kind that may be sent at the same time are sent as one.
 
-A message costs its latency however little is in it. So the operands of such collectives are put side by side, each as
-one row for each device that parts of it go to, sent at once, and cut out of what arrives. Only those are joined whose
-copies take less time than the latency that is saved, and one waits for others only where the program's longest row of
-messages, each of which waits for the one before, stays as long as it was. Rounds of box exchanges, of any size, go in
-one message too where no device sends in two of them or receives in two, and no device comes to receive more than the
-one that receives most: they take the time of one, and nothing is copied. all_reduces are left to XLA, which joins them
-without a copy, and what the user wrote, in manual regions, is left as it is.
+Every message has a latency, however little it carries. So the operands of such collectives are concatenated, each as
+one row for each device that a part of it goes to, sent together, and cut out of the result. Collectives are joined only
+if their copies take less time than the saved latency, and one waits for others only if the longest chain of messages,
+each of which depends on the one before, stays as long as it was. Rounds of box exchanges, of any size, are joined too
+where no device sends in two of them or receives in two, and no device comes to receive more than the one that receives
+most: they take the time of one, and nothing is copied. all_reduces are left to XLA, which joins them without a copy.
+The user's collectives in manual regions are not changed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from passes.optimize.rounds import Load, Rounds, is_round
 from passes.rewrite import with_parts
 
 _Message = tuple[Rounds, ...]
-"""Collectives that are sent as one: side by side those that go to the same devices, by themselves those that do not."""
+"""Collectives that are sent as one: those between the same devices are concatenated, and other rounds share the message
+without copies."""
 
 
 def _dims(op: Op) -> tuple[str, ...]:
-    """The attributes that say along which dims parts are: in rows they are all along the first."""
+    """The attributes that name the dims along which an op cuts or joins parts. In rows these are all the first dim."""
     sends = communication_of(op.name)
     return tuple(name for name in (sends.cut, sends.joined) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The program, the functions of it that communicate, and what its values vary over."""
+    """The functions of the program that communicate, the axes that its values vary over, and what limits joining."""
 
     communicating: Communicating
     varying: Mapping[Value, Varying]
@@ -51,8 +52,8 @@ class _Context:
 
 
 def join_collectives(program: Program, machine: Machine, memory_limit: int) -> Program:
-    """The SPMD program with the small collectives that may be sent at one time joined, as far as operands and results
-    of one and their copies take no more than `memory_limit` bytes. Received bytes are the same."""
+    """The SPMD program with small collectives that may be sent at the same time joined, as long as the operands,
+    results and copies of one take no more than `memory_limit` bytes. Received bytes are unchanged."""
     if not any(_may_be_joined(machine, r.ops) for f in program.functions.values() for r in _regions(f.body)):
         return program
     communicating = communicating_functions(program)
@@ -61,9 +62,9 @@ def join_collectives(program: Program, machine: Machine, memory_limit: int) -> P
 
 
 def is_small(machine: Machine, op: Op) -> bool:
-    """Whether a collective's copies, as a part of a joined one, into it and out of it, take at most half of the latency
-    that a message takes: then any two are sent sooner as one. On a network a copy takes a kernel's launch too; what
-    equal links add for a message is among many in flight, and so are copies there."""
+    """Whether the copies into and out of a joined collective take at most half of a message's latency for this one:
+    then any two are faster as one. On a network a copy also takes a kernel's launch. With equal links, latencies are
+    those of a message among many in flight, and copies are taken to overlap in the same way."""
     copied = 2 * (op.operands[0].type.nbytes + op.result.type.nbytes)
     latency = latency_seconds(machine, op.name, collective_axes(op))
     launches = 2 * machine.kernels.launch if machine.network and machine.kernels is not None else 0.0
@@ -90,7 +91,8 @@ def _is_candidate(machine: Machine, op: Op) -> bool:
 
 
 def _kind(op: Op) -> object:
-    """Equal for collectives that differ only in where the parts of their operands are, or in who sends to whom."""
+    """A key that is equal for collectives that differ only in the dims of their parts, or in which devices send to
+    which."""
     if is_round(op):
         return op.name, op.operands[0].dtype, axes_attr(op.attrs)
     others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}
@@ -126,8 +128,8 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
 
 
 def _messages(graph: Graph, context: _Context) -> list[_Message]:
-    """Those to be joined: of one kind, sent at one time, and varying over the same axes, so that what all devices have
-    after one of them does not come to differ with the others."""
+    """The collectives to be joined: of one kind, sent at the same time, and varying over the same axes, so that a
+    result that is equal on all devices does not come to vary with the others."""
     times = dict(_sent(graph, context))
     found: dict[object, list[Op]] = {}
     for op in (op for op in graph if op in times):
@@ -142,10 +144,10 @@ def _messages(graph: Graph, context: _Context) -> list[_Message]:
 
 
 def _sent(graph: Graph, context: _Context) -> Iterator[tuple[Op, int]]:
-    """The candidates, and when each is sent, counted in ops that communicate and wait for one another.
+    """The candidates, and when each is sent, counted in communicating ops that depend on one another.
 
-    One waits until another of its kind cannot wait any longer, which is when as many ops must follow that they would
-    else end later than without waiting. All others run as soon as they can.
+    A candidate waits until another of its kind cannot wait any longer, because the ops that depend on it would then end
+    later than without waiting. All other ops run as soon as possible.
     """
     latest = _latest(graph, context)
     missing = {op: len(graph.pred[op]) for op in graph}
@@ -181,7 +183,7 @@ def _released(users: Iterable[Op], missing: dict[Op, int]) -> Iterator[Op]:
 
 
 def _latest(graph: Graph, context: _Context) -> dict[Op, int]:
-    """When each may run at the latest, counted in ops that communicate, for all to end as soon as they can."""
+    """The latest time at which each op may run, counted in communicating ops, so that all end as early as possible."""
     behind: dict[Op, int] = {}
     for op in reversed(tuple(graph)):
         behind[op] = communicates(op, context.communicating) + max((behind[user] for user in graph.succ[op]), default=0)
@@ -190,7 +192,7 @@ def _latest(graph: Graph, context: _Context) -> dict[Op, int]:
 
 
 def _that_fit(ops: Sequence[Op], limit: int) -> Iterator[tuple[Op, ...]]:
-    """In a row, as many at a time as the limit has room for."""
+    """The ops in order, grouped so that each group fits within the limit."""
     group: list[Op] = []
     taken = 0
     for op in ops:
@@ -204,8 +206,8 @@ def _that_fit(ops: Sequence[Op], limit: int) -> Iterator[tuple[Op, ...]]:
 
 
 def _in_order(graph: Graph, group_of: Mapping[Op, tuple[Op, ...]]) -> Iterator[tuple[Op, ...]]:
-    """Each op by itself, or with its group, behind all that it is computed from and else where it was, or where the
-    last of the group was."""
+    """Each op by itself or with its group, after all ops that it depends on, and otherwise in the original order, with
+    a group at the position of its last op."""
     done: set[Op] = set()
     opened: set[Op] = set()
     for start in graph:
@@ -227,7 +229,8 @@ def _in_order(graph: Graph, group_of: Mapping[Op, tuple[Op, ...]]) -> Iterator[t
 
 
 def _as_one(message: _Message, names: Names) -> Iterator[Op]:
-    """What is sent alike side by side as rows, each of which goes to one device; rounds by themselves as they are."""
+    """The ops that send a message. Collectives between the same devices are concatenated as rows, one for each
+    receiver; other rounds are unchanged."""
     b = RegionBuilder(names)
     group = [op for alike in message for op in alike]
     parts = 1 if not _dims(group[0]) else collective_group(group[0])
@@ -260,7 +263,7 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
 
 
 def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> Sequence[Value]:
-    """What arrives of each; of a round by itself it is what arrived before."""
+    """The received value of each. A round by itself is sent as it was."""
     first = message[0][0]
     names = [f"{alike[0].result.name}.joined" for alike in message]
     if len(message) == 1:
@@ -282,7 +285,7 @@ def _joined(group: Sequence[Op]) -> Cause:
 
 
 def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
-    """The operand with a row for each device that a part of it goes to, or as one row if all of it goes."""
+    """The operand with one row for each device that a part of it goes to, or as a single row if all of it goes."""
     x, name = op.operands[0], op.result.name
     cut = communication_of(op.name).cut
     if not cut:
@@ -293,7 +296,8 @@ def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
 
 
 def _unrow(b: RegionBuilder, op: Op, rows: Value, parts: int) -> None:
-    """The result, out of a row from each device that a part of it comes from, or one row if all comes from one."""
+    """The result, from one row for each device that a part of it comes from, or from a single row if all of it
+    comes."""
     name, shape = op.result.name, op.result.shape
     joined = communication_of(op.name).joined
     if not joined:
@@ -307,7 +311,8 @@ def _unrow(b: RegionBuilder, op: Op, rows: Value, parts: int) -> None:
 def _moved(
     b: RegionBuilder, name: str, x: Value, seen: tuple[int, ...], source: int, target: int, shape: tuple[int, ...]
 ) -> Value:
-    """`x`, seen as of a shape, with its dim `source` behind `target` of the others, in another shape."""
+    """`x` reshaped to `seen`, with dim `source` moved to position `target` among the others, then reshaped to
+    `shape`."""
     if source == target:
         return _reshaped(b, name, x, shape)
     order = [d for d in range(len(seen)) if d != source]

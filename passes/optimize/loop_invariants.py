@@ -1,7 +1,7 @@
-"""What is the same in every iteration of a loop, made once, in front of it: collectives, and data that is only moved.
+"""Hoists loop-invariant collectives and data movement out of loops.
 
-XLA takes out of its loops what does not change; so what a loop is reported to send is what it sends. What a collective
-needs goes with it. What changes from iteration to iteration, and what runs in some iterations alone, stays.
+XLA hoists what does not change, so the program is reported to send what it really sends. The ops that a collective
+depends on are hoisted with it. What changes from iteration to iteration, or runs in some iterations only, stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from passes.rewrite import map_ops, with_parts
 
 
 def hoist_collectives(program: Program) -> Program:
-    """The SPMD program in which loops send nothing twice that is the same."""
+    """The SPMD program in which loops communicate nothing that is the same in every iteration."""
     sending = communicating_functions(program)
     return with_parts(program, functions={name: _function(f, sending) for name, f in program.functions.items()})
 
@@ -30,14 +30,13 @@ def _function(function: Function, sending: Communicating) -> Function:
 
 
 def hoist_moves(function: Function) -> Function:
-    """The function with data that is only moved, and does not change from iteration to iteration, moved in front of its
-    loops. Before partitioning, it lets a part of the weights that every iteration uses be resharded once for all of
-    them, as whole weights are."""
+    """The function with loop-invariant data movement hoisted in front of its loops. Before partitioning, this lets a
+    part of the weights that every iteration uses be resharded once for all iterations, as whole weights are."""
     return _hoisted(function, _moves)
 
 
 def _hoisted(function: Function, of: Callable[[Region], Collection[Op]]) -> Function:
-    """The function with what is chosen `of` the regions of a loop in front of it."""
+    """The function with the ops that `of` selects from a loop's region hoisted in front of the loop."""
 
     def apart(op: Op) -> Sequence[Op]:
         if not is_loop(op):
@@ -53,7 +52,7 @@ def _hoisted(function: Function, of: Callable[[Region], Collection[Op]]) -> Func
 
 
 def _moves(region: Region) -> Collection[Op]:
-    """The ops of a region that only move what does not change."""
+    """The ops of a region that only move loop-invariant data."""
     changing: set[Value] = set(region.params)
     found: set[Op] = set()
     for op in region.ops:
@@ -65,7 +64,8 @@ def _moves(region: Region) -> Collection[Op]:
 
 
 def _only_moves(op: Op) -> bool:
-    """Whether the op only moves data, and its result is no larger: to keep it takes no more memory."""
+    """Whether the op only moves data, and its result is no larger than its operand, so that keeping it takes no more
+    memory."""
     opdef = OPS[op.name]
     if opdef.family != "layout" or is_annotation(op) or len(op.operands) != 1:
         return False
@@ -73,7 +73,7 @@ def _only_moves(op: Op) -> bool:
 
 
 def _invariant(region: Region, sending: Communicating) -> Collection[Op]:
-    """The ops that send and depend on nothing that changes, and what they are computed from in the region."""
+    """The ops that communicate and are loop-invariant, and the ops in the region that they depend on."""
     changing: set[Value] = set(region.params)
     makers: dict[Value, Op] = {}
     needed: set[Op] = set()

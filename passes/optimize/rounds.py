@@ -1,9 +1,10 @@
-"""Which rounds of box exchanges go in one message.
+"""Which rounds of box exchanges are sent in one message.
 
-In many rounds only some devices send or receive: those whose shards and boxes meet near one end of a tensor. Rounds go
-together if no device sends in two of them or receives in two, as do all parts that a concatenate takes from one
-device, or a split sends to one. A message is as long as the longest of its rounds, for all that receive it: one goes
-along with longer ones only where its receivers have room, for then the device that receives most receives no more.
+In many rounds only some devices send or receive: those whose shards and boxes overlap near one end of a tensor. Rounds
+share a message if no device sends in two of them or receives in two, as do all parts that a concatenate takes from one
+device, or that a split sends to one. A message takes as long as its longest round, for all that receive it. A shorter
+round is added to longer ones only where its receivers receive less than others in total, so that the device that
+receives most receives no more.
 """
 
 from __future__ import annotations
@@ -25,22 +26,21 @@ from ir.program import Op, Program, Region, callee_of, callees_first
 from passes.cost.model import sent_bytes
 
 Places = npt.NDArray[np.bool_]
-"""At which of the positions that stand for all."""
+"""Whether each of the sampled positions sends, or receives."""
 
 Rounds = tuple[Op, ...]
-"""Rounds in which the same devices send to the same ones."""
+"""Rounds with the same pairs of senders and receivers."""
 
 
 def is_round(op: Op) -> bool:
-    """Whether it is a round of boxes."""
+    """Whether the op is a round of a box exchange."""
     sends = OPS[op.name].communication
     return sends is not None and sends.rounds is not None
 
 
 class Load:
-    """The bytes that devices receive in rounds of boxes along some axes in one run of the program, at those positions
-    that stand for all, `chosen`. Loops whose trips are not known count once.
-    """
+    """The bytes that devices receive in rounds of box exchanges in one run of the program, by the axes of the exchange,
+    at the sampled positions `chosen`, which represent all. Loops of unknown trip count count once."""
 
     def __init__(self, program: Program) -> None:
         self.times = _times(program)
@@ -57,8 +57,8 @@ class Load:
         self.most = {axes: int(received.max(initial=0)) for axes, received in self.received.items()}
 
     def takes(self, op: Op, receivers: Places, extra: int) -> bool:
-        """Whether these can receive so many bytes more where the op is, and none is then the one that receives most.
-        If so, they do from now on."""
+        """Whether these receivers can receive that many more bytes at each run of the op without exceeding the device
+        that receives most. If so, the bytes are added."""
         axes, more = axes_attr(op.attrs), extra * self.times[op]
         received = self.received[axes] + more * receivers
         if np.any(received > self.most[axes]):
@@ -69,7 +69,7 @@ class Load:
 
 @dataclass(eq=False)
 class _Message:
-    """Rounds that go together, and the bytes of the longest."""
+    """Rounds that share a message, and the bytes of the longest."""
 
     longest: int
     rounds: list[Rounds]
@@ -86,10 +86,10 @@ class _Message:
 
 
 def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple[Rounds, ...]]:
-    """The rounds, all of which may be sent at one time along the same axes, by the message that they go in.
+    """The rounds, which may all be sent at the same time along the same axes, grouped by message.
 
-    First those of one length, then what is shorter with what is longer. Only `small` ones are put side by side, which
-    takes copies, to go from one device to another as one.
+    Rounds of equal length are grouped first, then shorter ones are added to longer ones. Only `small` ones between the
+    same devices are concatenated, which takes copies.
     """
     alike: dict[tuple[Round, Op | None], list[Op]] = {}
     for op in ops:
@@ -116,7 +116,7 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
 
 
 def _times(program: Program) -> Counter[Op]:
-    """How often each round of boxes runs."""
+    """How often each round of a box exchange runs."""
     calls: Counter[str] = Counter({program.main.name: 1})
     times: Counter[Op] = Counter()
     for function in reversed(list(callees_first(program))):
@@ -125,7 +125,7 @@ def _times(program: Program) -> Counter[Op]:
 
 
 def _count(region: Region, often: int, times: Counter[Op], calls: Counter[str]) -> None:
-    """Adds how often rounds and calls run in a region that runs so often."""
+    """Adds how often rounds and calls run in a region that runs `often` times."""
     for op in region.ops:
         if is_round(op):
             times[op] += often

@@ -41,15 +41,19 @@ def run(options: Options, *, config: str, out: str | None, processes: int | None
 
 
 def _as_one_of_several(options: Options, config: str, out: str | None) -> int:
-    """The others may be waiting for this process, so it waits for none of them if it fails."""
+    """The others may be waiting for this process, so it waits for none of them if it fails. That a launched one has
+    lost another is for the launcher to report."""
     from jax.errors import JaxRuntimeError
 
-    from spmdc.training.hosts import end_at_once, lost
+    from spmdc.training.hosts import end_at_once, is_launched, leave_to_the_launcher, lost
 
     try:
         return _train(options, config, out, is_alone=False)
     except JaxRuntimeError as problem:
-        found: Exception = lost(problem)
+        missing = lost(problem)
+        if is_launched():
+            leave_to_the_launcher(missing)
+        found: Exception = missing
     except Exception as problem:
         found = problem
     status = report(found, options, ["train", config])

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,9 +27,13 @@ from ir.diagnostics import SpmdcError, error
 from ir.types import Array
 from lowering.jax.running import HOST_DEVICES
 
-_PLACE = "SPMDC_PROCESS"
-"""The variable that tells a process of a launched run where the first one listens, its own number, and how many there
-are."""
+_PLACE, _FOLDER = "SPMDC_PROCESS", "SPMDC_LAUNCHER"
+"""The variables that tell a process of a launched run where the first one listens, its own number, and how many there
+are; and the folder of what the launcher is to be told."""
+_LOST = 75
+"""The status of a process of a launched run that lost another: `leave_to_the_launcher`."""
+_COMMAND = (sys.executable, "-m", "spmdc")
+_ON = "the same command goes on from the last checkpoint"
 _PAUSE, _GRACE = 0.02, 5.0
 """Seconds between two looks at the processes, and those that the others have to end by themselves, once one failed."""
 
@@ -89,14 +93,15 @@ def _silence_other_languages() -> None:
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:
-    """Starts processes of `spmdc` with these arguments on this machine, and returns the status with which the first one
-    has ended.
+    """Starts processes of `spmdc` with these arguments on this machine, and returns the status of one that failed and
+    has reported why: the first process, or the one that the others failed after. 0 if none failed.
 
-    Raises SpmdcError (E521) if one is killed; all others have ended by then, too.
+    Raises SpmdcError (E521) if one is killed, or they lose one another; all have ended by then.
     """
     address = f"localhost:{_free_port()}"
-    with tempfile.TemporaryFile("w+") as heard:
-        children = [_started(f"{address},{i},{count}", arguments, None if i == 0 else heard) for i in range(count)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        children = [_started(f"{address},{i},{count}", arguments, folder) for i in range(count)]
         try:
             failed = first_failure(children)
         finally:
@@ -108,21 +113,32 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         number, status = failed
         if status < 0:
             what = f"process {number} of {count} was ended by signal {-status}, and the others were stopped"
-            raise error("E521", what, help="the same command goes on from the last checkpoint")
+            raise error("E521", what, help=_ON)
+        if status == _LOST:
+            earliest = min(folder.glob("*.lost"), key=lambda path: path.stat().st_mtime_ns)
+            raise error("E521", earliest.read_text(encoding="utf-8"), help=_ON)
         first = children[0].returncode
-        if number and first <= 0:
-            heard.seek(0)
-            sys.stderr.write(heard.read())
-        return first if first > 0 else status
+        if first > 0 and first != _LOST:
+            return first
+        for stream, kind in ((sys.stdout, "out"), (sys.stderr, "err")):
+            stream.write((folder / f"{number}.{kind}").read_text(encoding="utf-8", errors="replace"))
+        return status
 
 
-def _started(place: str, arguments: Sequence[str], heard: IO[str] | None) -> subprocess.Popen[bytes]:
-    """A process; what others than the first say goes where `heard` is."""
-    command = [sys.executable, "-m", "spmdc", *arguments]
+def _started(place: str, arguments: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """A process; what others than the first say is kept in the folder."""
+    command = [*_COMMAND, *arguments]
     flags = " ".join(flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(HOST_DEVICES))
-    environment = {**os.environ, _PLACE: place, "XLA_FLAGS": flags}
-    out = None if heard is None else subprocess.DEVNULL
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=heard)
+    environment = {**os.environ, _PLACE: place, _FOLDER: str(folder), "XLA_FLAGS": flags}
+    number = _number(place)
+    if number == 0:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
+    with (folder / f"{number}.out").open("wb") as out, (folder / f"{number}.err").open("wb") as err:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err)
+
+
+def _number(place: str) -> int:
+    return int(place.split(",")[1])
 
 
 def _end_with_the_launcher() -> None:
@@ -138,17 +154,23 @@ def first_failure(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int
         if failed is None and (failed := _likeliest_cause(children)) is not None:
             until = time.monotonic() + (_GRACE if failed[1] > 0 else 0)
         time.sleep(_PAUSE)
-    return failed or _likeliest_cause(children)
+    return failed if failed is not None and failed[1] != _LOST else _likeliest_cause(children)
 
 
 def _likeliest_cause(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
     """Of the processes that have failed by now, the one that the others failed after; None if none has failed.
 
-    A process that loses another reports an error or aborts, and may be seen to end in the same moment: a signal other
-    than that of an abort comes from outside.
+    A process that loses another says so or aborts, and may be seen to end in the same moment: a signal other than that
+    of an abort comes from outside, and other errors are its own.
     """
     ended = [(number, status) for number, child in enumerate(children) if (status := child.poll())]
-    return min(ended, key=lambda it: (it[1] > 0 or it[1] == -signal.SIGABRT, it[0]), default=None)
+    return min(ended, key=lambda it: (_rank(it[1]), it[0]), default=None)
+
+
+def _rank(status: int) -> int:
+    if status == -signal.SIGABRT:
+        return 3
+    return 0 if status < 0 else 2 if status == _LOST else 1
 
 
 def _free_port() -> int:
@@ -159,8 +181,15 @@ def _free_port() -> int:
 
 def lost(problem: Exception) -> SpmdcError:
     """The error that another process does not answer any more."""
-    return error("E521", f"another process of the run has ended: {str(problem).splitlines()[0]}",
-                 help="the same command goes on from the last checkpoint")  # fmt: skip
+    return error("E521", f"another process of the run has ended: {str(problem).splitlines()[0]}", help=_ON)
+
+
+def leave_to_the_launcher(problem: SpmdcError) -> None:
+    """Ends this process of a launched run, which lost another. The launcher sees which one ended, and reports that; if
+    they all lost one another, it reports the problem that was the first."""
+    path = Path(os.environ[_FOLDER]) / f"{_number(os.environ[_PLACE])}.lost"
+    path.write_text(problem.diagnostics[0].message, encoding="utf-8")
+    end_at_once(_LOST)
 
 
 def end_at_once(status: int) -> None:

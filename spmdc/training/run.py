@@ -19,6 +19,7 @@ from ir.program import Program
 from spmdc.files import unwritable, write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
+from spmdc.training.course import differences
 from spmdc.training.curves import curves
 from spmdc.training.data import in_turn
 from spmdc.training.decoder import Decoder, decoder_of
@@ -175,11 +176,9 @@ class Run:
     def _require_same(self, found: Checkpoint) -> None:
         """Raises SpmdcError (E519) if the checkpoint is of a run that takes another course."""
         path, own = checkpoint_files(self.checkpoints)[-1], json.loads(json.dumps(self._course()))
-        other = [name for name in own if found.course.get(name) != own[name]]
+        other, notes = differences(own, found.course)
         if other:
-            was = {name: f"was {found.course[name]}" for name in other if name in found.course}
-            notes = [f"{name} is {own[name]}, and {was.get(name, 'there was none')}" for name in other]
-            raise error("E519", f"{path} is of another run, with another {', '.join(other)}", notes=notes,
+            raise error("E519", f"{path} is of another run, which differs in {', '.join(other)}", notes=notes,
                         help="choose another folder (out), or continue the run as it was")  # fmt: skip
         if found.step > self.config.steps:
             raise error("E519", f"{path} is of step {found.step:,}, and the run has {self.config.steps:,} steps",

@@ -1,1 +1,1 @@
-"""Programs made simple: ops whose results are known, or that fewer ops compute, are rewritten."""
+"""Simplifies programs: ops whose results are known, or that fewer ops can compute, are rewritten."""

@@ -1,4 +1,4 @@
-"""Ops on integers at equal distances along each dim, as those of an iota do."""
+"""Folding of ops on integers that change by equal steps along each dim, as those of an iota do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _grid_of_broadcast(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
 
 @_GRIDS.of("reshape")
 def _grid_of_reshape(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
-    """Dims of size 1 come and go."""
+    """Dims of size 1 are added or removed."""
     source, target = op.operands[0].shape, op.result.shape
     if grids[0].is_splat:
         return AffineRange(grids[0].start, (0,) * len(target))

@@ -1,4 +1,5 @@
-"""What elementwise ops change nothing, or choose what is known. To the bit: NaN, both zeros and overflow included."""
+"""Algebraic simplification of elementwise ops that are identities or select a known operand. Exact to the bit, NaN,
+both zeros and overflow included."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ RULES: Registry[Rule] = Registry()
 
 @RULES.of("add")
 def _add(r: Rewriter, op: Op) -> Value | None:
-    """Of floats, only -0.0 changes nothing: 0.0 added to -0.0 is 0.0."""
+    """For floats, only -0.0 is an identity: 0.0 added to -0.0 is 0.0."""
     x, y = op.operands
     return x if _is_zero(r, y, -0.0) else y if _is_zero(r, x, -0.0) else sum_in_a_row(r, op)
 
@@ -31,7 +32,7 @@ def _subtract(r: Rewriter, op: Op) -> Value | None:
 
 
 def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
-    """Whether all elements are zero: of floats, the one of that sign."""
+    """Whether all elements are zero, for floats with the sign of `zero`."""
     number = r.splat(value)
     if isinstance(number, complex) or number != 0:
         return False
@@ -40,7 +41,7 @@ def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
 
 @RULES.of("multiply")
 def _multiply(r: Rewriter, op: Op) -> Value | None:
-    """A complex number times 1 is not always itself: the other products of its parts may be NaN."""
+    """Multiplication by 1 is no identity for complex numbers: the other products of the parts may be NaN."""
     x, y = op.operands
     if op.result.dtype.is_complex:
         return None
@@ -54,11 +55,11 @@ def _divide(r: Rewriter, op: Op) -> Value | None:
 
 
 def _share_of_an_extreme(r: Rewriter, op: Op) -> Value | None:
-    """JAX's derivative of the maximum or minimum of `x` and `y`: 1 where that is `x` alone, 1/2 where both are, and 0
-    elsewhere, and of NaN. It selects numbers by two masks; here it is half the count of two comparisons.
+    """JAX's derivative of the maximum or minimum of `x` and `y`: 1 where `x` is selected, 1/2 where both are equal, and
+    0 elsewhere and for NaN. JAX selects numbers by two masks; here it is half the count of two comparisons.
 
-    The TPU compiler keeps masks that only select for a backward pass in packed bits along a dim of 32 or less, which
-    takes longer than a product of the layer (docs/tpu.md). It does not where they are counted.
+    The TPU compiler keeps masks that are used only to select in a backward pass in packed bits along a dim of 32 or
+    less, which takes longer than a product of the layer (docs/tpu.md). It does not do so where they are counted.
     """
     dtype = op.result.dtype
     chosen, shared = _where_equal(r, op.operands[0], (1, 0)), _where_equal(r, op.operands[1], (2, 1))
@@ -76,7 +77,8 @@ def _share_of_an_extreme(r: Rewriter, op: Op) -> Value | None:
 
 
 def _where_equal(r: Rewriter, value: Value, numbers: tuple[int, int]) -> tuple[Value, Value] | None:
-    """The two values that are compared, if it is the first of these numbers where they are equal, else the other."""
+    """The two compared values, if `value` selects the first of these numbers where they are equal, and the second
+    elsewhere."""
     select = r.maker(value, "select")
     if select is None or tuple(map(r.splat, select.operands[1:])) != numbers or _is_zero(r, select.operands[2], -0.0):
         return None
@@ -89,7 +91,7 @@ def _where_equal(r: Rewriter, value: Value, numbers: tuple[int, int]) -> tuple[V
 
 @RULES.of("remainder")
 def _remainder(r: Rewriter, op: Op) -> Value | None:
-    """Of numbers smaller than the divisor."""
+    """The remainder is the dividend itself if that is smaller than the divisor."""
     x, y = map(r.facts.of, op.operands)
     if x is None or y is None:
         return None
@@ -107,7 +109,8 @@ def _minimum(r: Rewriter, op: Op) -> Value | None:
 
 
 def _extreme(r: Rewriter, op: Op, identity: float, *, sign: int) -> Value | None:
-    """JAX takes the maximum of a softmax and -inf. Of integers and booleans, bounds may say which is the larger."""
+    """JAX takes the maximum of a softmax and -inf. For integers and booleans, bounds may say which operand is
+    larger."""
     x, y = op.operands
     if op.result.dtype.is_float:
         return x if r.splat(y) == identity else y if r.splat(x) == identity else None
@@ -132,7 +135,7 @@ def _clamp(r: Rewriter, op: Op) -> Value | None:
 
 @RULES.of("compare")
 def _compare(r: Rewriter, op: Op) -> Value | None:
-    """Two numbers; of integers, facts say it."""
+    """Comparisons of two constants and, for integers, of values whose bounds decide."""
     dtype = op.operands[0].dtype
     numbers = [r.splat(v) for v in op.operands]
     if not dtype.is_float or None in numbers:
@@ -171,14 +174,14 @@ def _neutral(r: Rewriter, op: Op, *, all_ones: bool) -> Value | None:
 
 @RULES.of("negate", "not")
 def _undone(r: Rewriter, op: Op) -> Value | None:
-    """Twice the same is nothing."""
+    """An op that is its own inverse, applied twice."""
     inner = r.maker(op.operands[0], op.name)
     return inner.operands[0] if inner is not None else None
 
 
 @RULES.of("convert")
 def _convert(r: Rewriter, op: Op) -> Value | None:
-    """To the type that it has; and back from a type that holds all of its numbers."""
+    """A conversion to the operand's own type, and one back from a type that holds all of its numbers."""
     (x,) = op.operands
     if x.dtype == op.result.dtype:
         return x
@@ -197,7 +200,7 @@ def _is_exact(number: int, dtype: DType) -> bool:
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether each number of the narrow type is one of the wide, and back again itself."""
+    """Whether each number of the narrow type is one of the wide type, and converts back to itself."""
     if narrow.is_complex or wide.is_complex or wide.kind == "pred":
         return False
     if narrow.kind == "pred":

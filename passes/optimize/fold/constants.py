@@ -1,4 +1,4 @@
-"""Ops on integers all of which are known."""
+"""Folding of ops on integers whose operands are all known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact
 
 
 def _wrapped(numbers: Numbers, dtype: DType) -> Numbers:
-    """The numbers as an integer type holds them. Booleans are 0 and 1 already."""
+    """The numbers wrapped to an integer type. Booleans are 0 and 1 already."""
     if dtype.kind == "pred":
         return np.array([int(n) for n in numbers.reshape(-1)], object).reshape(numbers.shape)
     low, _ = limits(dtype)
@@ -83,7 +83,7 @@ def _numbers_of_slice(op: Op, arrays: Sequence[Numbers]) -> Any:
 
 @_EXACT.of("divide")
 def _numbers_of_divide(op: Op, arrays: Sequence[Numbers]) -> Any:
-    """Towards zero. By 0 and -1 there are outcomes of their own."""
+    """Rounds towards zero. The divisors 0 and -1 are special cases."""
     x, y = arrays
     return abs(x) // y * np.where(x < 0, -1, 1) if np.all(y > 0) else None
 

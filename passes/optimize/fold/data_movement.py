@@ -40,16 +40,25 @@ def _broadcast(r: Rewriter, op: Op) -> Value | None:
 
 @RULES.of("reshape")
 def _reshape(r: Rewriter, op: Op) -> Value | None:
-    """Two reshapes are one where one of them only adds or drops dims of size 1, or the second undoes the first."""
+    """Two reshapes are one where one of them only adds or drops dims of size 1, or the second undoes the first; so are
+    a broadcast that only adds such dims and a reshape."""
     (x,) = op.operands
     if x.type == op.result.type:
         return x
-    inner = r.maker(x, "reshape")
-    if inner is not None:
+    inner = r.maker(x)
+    if inner is not None and (inner.name == "reshape" or _adds_units(inner)):
         first, second, third = _sizes(inner.operands[0].shape), _sizes(x.shape), _sizes(op.result.shape)
         if second in (first, third) or first == third:
             return r.write("reshape", inner.operands[0], shape=op.result.shape)
     return _constant_of(r, op)
+
+
+def _adds_units(op: Op) -> bool:
+    """Whether a broadcast only adds dims of size 1."""
+    if op.name != "broadcast_in_dim" or op.operands[0].type.size != op.result.type.size:
+        return False
+    dims = ints_attr(op.attrs, "dims")
+    return list(dims) == sorted(dims)
 
 
 def _sizes(shape: Sequence[int]) -> list[int]:

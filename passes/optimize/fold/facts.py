@@ -1,7 +1,7 @@
 """What is known of integers and booleans before a program runs: bounds, and often every number.
 
-The index arithmetic of a program written elsewhere (`select(i < 0, i + n, i)` around every index) mostly has an outcome
-that follows from this. Booleans count as 0 and 1. Everything here is exact: what could wrap is not known.
+The index arithmetic of an imported program (`select(i < 0, i + n, i)` around every index) mostly has a result that
+follows from these facts. Booleans count as 0 and 1. All facts are exact: a result that could wrap is unknown.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ir.program import Attr
 from ir.types import DType, TensorType
 
 Numbers: TypeAlias = "npt.NDArray[np.object_]"
-"""Python's integers, of any size."""
+"""Python integers, of any size."""
 
 MAX_ENUMERATED = 64
-"""Of tensors of so many elements every number is kept."""
+"""Tensors of up to this many elements have every number recorded."""
 
 MANY = 1 << 16
-"""Constants of more elements are not searched for grids."""
+"""Constants with more elements are not examined for affine ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class AffineRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerFact:
-    """Bounds of all elements; if every element is known, a grid, or the numbers of a small tensor."""
+    """Bounds of all elements and, if every element is known, an affine range or the numbers of a small tensor."""
 
     low: int
     high: int
@@ -62,12 +62,12 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def is_counted(type: TensorType) -> bool:
-    """Whether anything can be known of such a tensor: it has elements, and they are integers or booleans."""
+    """Whether facts are recorded for such a tensor: it has elements, and they are integers or booleans."""
     return type.dtype.kind in _COUNTED and 0 not in type.shape
 
 
 def bounded(type: TensorType, low: int, high: int) -> IntegerFact:
-    """Elements from `low` to `high`; of any value, if they could wrap."""
+    """Elements from `low` to `high`; unbounded if they could wrap."""
     least, most = limits(type.dtype)
     if low < least or high > most:
         low, high = least, most
@@ -75,7 +75,7 @@ def bounded(type: TensorType, low: int, high: int) -> IntegerFact:
 
 
 def on_grid(type: TensorType, start: int, steps: Sequence[int]) -> IntegerFact | None:
-    """The elements of a grid; None if they would wrap."""
+    """The elements of an affine range; None if they would wrap."""
     steps = tuple(0 if n == 1 else s for s, n in zip(steps, type.shape, strict=True))
     ends = [s * (n - 1) for s, n in zip(steps, type.shape, strict=True)]
     low, high = start + sum(min(0, e) for e in ends), start + sum(max(0, e) for e in ends)
@@ -84,14 +84,14 @@ def on_grid(type: TensorType, start: int, steps: Sequence[int]) -> IntegerFact |
 
 
 def enumerated(type: TensorType, numbers: Numbers) -> IntegerFact:
-    """These elements, each of which the type has."""
+    """The fact that a tensor has these elements, all of which the type can hold."""
     numbers = np.asarray(numbers, object).reshape(type.shape)
     grid = grid_of(numbers)
     return IntegerFact(int(numbers.min()), int(numbers.max()), grid, numbers)
 
 
 def grid_of(numbers: Numbers) -> AffineRange | None:
-    """The grid that these numbers, not none, are."""
+    """The affine range that these numbers form, if any. There is at least one."""
     first = (0,) * numbers.ndim
     start = int(numbers[first])
     steps = tuple(
@@ -111,14 +111,14 @@ def _written(grid: AffineRange, shape: Sequence[int]) -> Numbers:
 
 
 def numbers_of(known: IntegerFact, type: TensorType) -> Numbers | None:
-    """Every element, if all are known and few."""
+    """Every element, if all are known and they are few."""
     if known.numbers is not None:
         return known.numbers
     return _written(known.grid, type.shape) if known.grid is not None and type.size <= MAX_ENUMERATED else None
 
 
 def of_literal(type: TensorType, value: Attr) -> IntegerFact:
-    """The elements of a constant."""
+    """The fact about a constant."""
     if not isinstance(value, tuple):
         assert isinstance(value, int | float), value
         return bounded(type, int(value), int(value))
@@ -132,5 +132,5 @@ def of_literal(type: TensorType, value: Attr) -> IntegerFact:
 
 
 def literal_of(rows: Any, kind: type[int]) -> Attr:
-    """Numbers in nested lists as a constant's value, each of that Python type."""
+    """Numbers in nested lists as a constant's value, converted to that Python type."""
     return tuple(literal_of(row, kind) for row in rows) if isinstance(rows, list) else kind(rows)

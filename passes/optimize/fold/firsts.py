@@ -1,6 +1,6 @@
-"""Sorts of which only the first elements are used: they keep no others.
+"""Sorts of which only the first elements are used return no others.
 
-So `jnp.argsort(x)[:k]` over a split dim is found as top_k is: each device looks for candidates in what it has.
+So `jnp.argsort(x)[:k]` over a split dim is partitioned like top_k: each device finds candidates in its shard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ir.program import Function, Op, Region, Value, walk
 
 
 def keep_firsts(function: Function) -> Function:
-    """The function with sorts that keep no more than slices take of them."""
+    """The function with each sort shortened to the elements that slices take of it."""
     if not any(_may_keep_fewer(op) for op in walk(function.body)):
         return function
     return replace(function, body=_region(function.body, uses_within(function.body), {}))
@@ -24,7 +24,8 @@ def _may_keep_fewer(op: Op) -> bool:
 
 
 def _region(region: Region, uses: Uses, kept: dict[Value, Value]) -> Region:
-    """`kept` is what takes the place of a sort's results, and of slices that take all that it keeps."""
+    """The rewritten region. `kept` has the replacements of a sort's results, and of slices that take all that it
+    keeps."""
     ops: list[Op] = []
     for op in region.ops:
         operands = tuple([kept.get(v, v) for v in op.operands])
@@ -47,7 +48,7 @@ def _cut(op: Op, shape: tuple[int, ...], first: int) -> tuple[int, ...]:
 
 
 def _first(op: Op, uses: Uses) -> int | None:
-    """How many elements of a sort are used, if slices leave some of the last of all its results."""
+    """How many elements of a sort are used, if all of its results are only sliced to their first elements."""
     if not _may_keep_fewer(op) or any(v in uses.given for v in op.results):
         return None
     dim, used = int_attr(op.attrs, "dim"), [use for v in op.results for use in uses.users.get(v, ())]

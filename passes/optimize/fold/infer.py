@@ -1,7 +1,7 @@
-"""What follows about the results of ops from what is known of their operands.
+"""What follows about the results of ops from the facts about their operands.
 
-Of a small tensor whose operands are known, every number is computed. Of others a grid may follow, or bounds. Each rule
-is a small function of its op, of exact integers; what does not fit the type of the result has wrapped.
+For a small tensor whose operands are known, every number is computed. For others an affine range may follow, or bounds.
+Each rule is a small function of its op, on exact integers; a number that does not fit the result's type has wrapped.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from passes.optimize.fold.ranges import range_of_op
 
 
 class FactMap:
-    """What is known of the values of a function."""
+    """The facts about the values of a function."""
 
     def __init__(self) -> None:
         self._known: dict[Value, IntegerFact] = {}
 
     def of(self, value: Value) -> IntegerFact | None:
-        """What is known, at least the bounds of the type; None for what is not counted."""
+        """The fact about a value, at least the bounds of its type; None for values without facts."""
         found = self._known.get(value)
         if found is not None:
             return found
         return IntegerFact(*limits(value.dtype)) if is_counted(value.type) else None
 
     def number(self, value: Value) -> int | None:
-        """The number that every element is."""
+        """The number that every element equals, if known."""
         known = self._known.get(value)
         return known.low if known is not None and known.is_number else None
 
@@ -40,11 +40,11 @@ class FactMap:
             self._known[value] = known
 
     def copy(self, value: Value, copy: Value) -> None:
-        """What is known of a value holds for its copy."""
+        """Gives a copy the fact about a value."""
         self.put(copy, self._known.get(value))
 
     def learn(self, op: Op) -> None:
-        """Finds out what follows for the results of an op."""
+        """Infers the facts about the results of an op."""
         results = op.results
         if is_counted(results[0].type) if len(results) == 1 else any(is_counted(v.type) for v in results):
             operands = [self.of(v) for v in op.operands]
@@ -62,7 +62,7 @@ def _infer(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFa
     return (numbers_of_op(op, operands) or grid_of_op(op, operands) or range_of_op(op, operands),)
 
 
-# Ops of several results.
+# Ops with several results.
 
 
 _SEVERAL: Registry[Callable[[Op, Sequence[IntegerFact | None]], Sequence[IntegerFact | None]]] = Registry()
@@ -70,7 +70,7 @@ _SEVERAL: Registry[Callable[[Op, Sequence[IntegerFact | None]], Sequence[Integer
 
 @_SEVERAL.of("reduce", "sort")
 def _same_elements(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
-    """Each result has elements of one operand."""
+    """The elements of each result are elements of one operand."""
     return [_elements_of(known, v) for v, known in zip(op.results, operands, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Ops on integers that are known to be within bounds."""
+"""Bounds of ops on integers that are known to be within bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def range_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact |
 
 
 def _sources(op: Op) -> tuple[int, ...]:
-    """The operands that elements of the result are elements of; in collectives others may come in."""
+    """The operands whose elements are the elements of the result. Collectives may bring in elements of other
+    devices."""
     opdef = OPS[op.name]
     return opdef.sources(op) if opdef.communication is None else ()
 
@@ -83,7 +84,7 @@ def _bounds_of_abs(op: Op, b: Sequence[Bounds]) -> Bounds:
 
 @_BOUNDS.of("compare")
 def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
-    """Known if all pairs of the bounds compare alike; of intervals that meet it is not known whether they are equal."""
+    """Known if all pairs of bounds compare equally. For overlapping intervals, equality is unknown."""
     (xl, xh), (yl, yh) = b
     direction = str(op.attrs["direction"])
     if direction in ("EQ", "NE") and xl <= yh and yl <= xh and not xl == xh == yl == yh:
@@ -133,7 +134,7 @@ def _bounds_of_convert(op: Op, b: Sequence[Bounds]) -> Bounds | None:
 
 @_BOUNDS.of("shift_right_arithmetic")
 def _bounds_of_arithmetic_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
-    """Of what has no sign bit set, which is repeated in unsigned integers too."""
+    """For operands without a set sign bit, which the op repeats in unsigned integers too."""
     return None if b[0][1] >> (op.result.dtype.bits - 1) else _bounds_of_shift(op, b)
 
 
@@ -155,6 +156,6 @@ def _bounds_of_reduce(op: Op, b: Sequence[Bounds]) -> Bounds | None:
 
 @_BOUNDS.of("clamp")
 def _bounds_of_clamp(op: Op, b: Sequence[Bounds]) -> Bounds:
-    """The upper bound wins over the lower."""
+    """The upper bound takes precedence over the lower."""
     least, x, most = b
     return min(max(least[0], x[0]), most[0]), min(max(least[1], x[1]), most[1])

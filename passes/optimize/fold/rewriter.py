@@ -1,8 +1,9 @@
-"""Rewrites a function op by op: what is known folds, rules replace ops by simpler ones, small functions are inlined.
+"""Rewrites a function op by op: known results are folded, rules replace ops by simpler ones, small functions are
+inlined.
 
-An op is written once its operands have been, so that one walk in program order is enough: a rule sees operands in their
-final form, and what it writes itself is rewritten in turn. Values keep their names, spans and annotations. A value
-with an annotation is never looked through and never dropped, for propagation starts from it.
+An op is written after its operands, so that one walk in program order is enough: a rule sees operands in their final
+form, and the ops that it writes are rewritten in turn. Values keep their names, spans and annotations. A value with an
+annotation is never looked through and never dropped, because propagation starts from it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from passes.optimize.fold.infer import FactMap
 Bounds = tuple[int, int]
 
 Rule = Callable[["Rewriter", Op], "Value | None"]
-"""Gives a value that equals the only result of an op: one that there is, or one that it writes; None for no such."""
+"""Returns a value that equals the only result of an op, an existing one or one that it writes; None if it finds
+none."""
 
 
 class Rewriter:
-    """Rewrites one function. `inlined` are the functions, rewritten already, that are written where they are called;
-    `devices` how many devices the program is for, as far as that is known. What is known is written as a constant, if
-    it `folds`."""
+    """Rewrites one function. `inlined` has the functions, already rewritten, that are inlined at their calls; `devices`
+    is the number of devices that the program is for, as far as it is known. Known values become constants if it
+    `folds`."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Rewriter:
     ) -> None:
         self.folds = folds
         self.rewritten = False
-        """Whether anything was."""
+        """Whether anything was rewritten."""
         self.rules = rules
         self.inlined = inlined
         self.devices = devices
@@ -53,11 +55,11 @@ class Rewriter:
         self._makers: dict[Value, Op] = {}
         self._span: Span | None = None
         self._fallback: Span | None = None
-        """Where ops of an inlined function come from that do not say it: the call."""
+        """The span for ops of an inlined function that have none: that of the call."""
         self._copying = 0
 
     def region(self, region: Region, bounds: Mapping[int, Bounds] | None = None) -> Region:
-        """The region rewritten. `bounds` are those of some of its parameters, by number."""
+        """The rewritten region. `bounds` has those of some of its parameters, by number."""
         params = tuple([self._copied(p) for p in region.params]) if self._copying else region.params
         for i, (low, high) in (bounds or {}).items():
             self.facts.put(params[i], bounded(params[i].type, low, high))
@@ -67,7 +69,7 @@ class Rewriter:
         ops, self._ops = self._ops, outer
         return Region(params, tuple(ops), tuple([self._now(v) for v in region.results]))
 
-    # What rules ask and do.
+    # For rules.
 
     def maker(self, value: Value, name: str = "") -> Op | None:
         """The op that makes a value, if it has that name and its result is not annotated."""
@@ -77,15 +79,15 @@ class Rewriter:
         return op if op is not None and (not name or op.name == name) else None
 
     def behind(self, value: Value, name: str) -> Op | None:
-        """The op of that name that makes a value, however it is annotated: what is written in its place is to be
-        `annotated` alike. Sharding groups and barriers of propagation are not looked through."""
+        """The op of that name that makes a value, whether or not it is annotated. A replacement must be `annotated`
+        like the value. Sharding groups and propagation barriers are not looked through."""
         op = self._makers.get(value)
         while op is not None and is_annotation(op) and not is_hint(op):
             op = self._makers.get(op.operands[0])
         return op if op is not None and op.name == name else None
 
     def annotated(self, value: Value, like: Value) -> Value:
-        """The value, annotated as another of its rank is."""
+        """The value with the annotation of `like`, a value of the same rank."""
         if like.sharding is None:
             return value
         result = Value(self.names.fresh(value.name), value.type, like.sharding, self._span)
@@ -93,17 +95,17 @@ class Rewriter:
         return result
 
     def write(self, name: str, *operands: Value, **attrs: Attr) -> Value:
-        """An op of one result, or what it is rewritten to."""
+        """The result of a new op, or the value that the op is rewritten to."""
         (type,) = infer_types(name, [v.type for v in operands], attrs, self._span)
         result = Value(self.names.fresh(name), type, None, self._span)
         return self._settled(Op(name, operands, (result,), attrs, span=self._span))
 
     def full(self, number: complex | float | int | bool, type: TensorType) -> Value:
-        """A tensor of one number."""
+        """A tensor filled with one number."""
         return self.write("constant", value=number, type=type)
 
     def splat(self, value: Value) -> complex | float | int | bool | None:
-        """The number that every element of a value is, if that is known."""
+        """The number that every element of a value equals, if known."""
         number = self.facts.number(value)
         if number is not None:
             return bool(number) if value.dtype.kind == "pred" else number
@@ -131,8 +133,8 @@ class Rewriter:
         self._replace(op)
 
     def _replace(self, op: Op) -> None:
-        """Writes the op, or says what its only result is instead. A new op that makes it takes over its name, unless
-        that only said which op made it."""
+        """Writes the op, or records the value that replaces its only result. A new op that makes this value takes over
+        the result's name, unless that name was derived from the op's."""
         count = len(self._ops)
         if len(op.results) != 1:
             self._append(op)
@@ -149,14 +151,14 @@ class Rewriter:
             self._stand_in(op, result, found)
 
     def _stand_in(self, op: Op, result: Value, by: Value) -> None:
-        """Puts a value in the place of a result, annotated as that was."""
+        """Replaces a result by a value, annotated as the result was."""
         if result.sharding is None:
             self._same[result] = by
         else:
             self._append(Op("shard", (by,), (result,), ANNOTATION, span=op.span, cause=op.cause))
 
     def _settled(self, op: Op) -> Value:
-        """What the only result of the op is; writes it if nothing simpler is found."""
+        """The value of the op's only result. The op is written if nothing simpler is found."""
         self.facts.learn(op)
         found = self._folded(op)
         if found is None:
@@ -176,7 +178,7 @@ class Rewriter:
             self._makers[value] = op
 
     def _folded(self, op: Op) -> Value | None:
-        """A constant or an iota for what is known. Longer sums of positions are left as they are."""
+        """A constant or an iota for a known result. Other affine ranges are left as they are."""
         if not self.folds or is_made_of_nothing(op) or is_annotation(op) or op.regions:
             return None
         if not is_counted(op.result.type):
@@ -202,8 +204,9 @@ class Rewriter:
     # Loops.
 
     def _counters(self, op: Op, operands: Sequence[Value]) -> dict[int, tuple[Bounds, Bounds]]:
-        """The carried values that a loop of known trips counts from a known number in known steps, by number: the
-        bounds of what the condition sees, of which the last is the result, and of what the body sees."""
+        """The carried values, by number, that a loop of known trip count changes by a known step from a known start,
+        with the bounds of what the condition sees, the last of which is the result, and the bounds of what the body
+        sees."""
         trips, body = op.attrs["trip_count"], op.regions[1]
         if not isinstance(trips, int):
             return {}
@@ -226,7 +229,7 @@ class Rewriter:
         )
 
     def _step(self, body: Region, i: int) -> int | None:
-        """By how much a loop's body, not rewritten yet, raises a value that it carries."""
+        """The step by which a loop's body, not rewritten yet, increments a value that it carries."""
         makers = {v: op for op in body.ops for v in op.results}
         made, given = body.results[i], dict[Value, Value]()
         while (op := makers.get(made)) is not None and (callee := self._inlined(op)) is not None:
@@ -249,7 +252,7 @@ class Rewriter:
     # Calls.
 
     def _inlined(self, op: Op) -> Function | None:
-        """The function that is written in the place of a call of it."""
+        """The callee, if it is inlined at this call."""
         return self.inlined.get(callee_of(op) or "") if is_call(op) else None
 
     def _inline(self, op: Op, callee: Function, operands: Sequence[Value]) -> None:
@@ -264,7 +267,7 @@ class Rewriter:
             self._stand_in(op, result, self._now(inside))
 
     def _copied(self, value: Value) -> Value:
-        """A value of an inlined function under a name of this one's."""
+        """A value of an inlined function under a new name."""
         copy = Value(self.names.fresh(value.name), value.type, value.sharding, value.span, value.of)
         self._same[value] = copy
         return copy

@@ -1,8 +1,8 @@
-"""Makes programs that were written elsewhere simple, before shardings are propagated.
+"""Simplifies imported programs before shardings are propagated.
 
-What other compilers leave to later passes is in the way of ours: index arithmetic hides that a gather is a slice,
-helper functions hide the arithmetic, and a constant that many share ties together tensors that have nothing to do with
-one another. The result computes the same to the bit. Annotations, spans and names stay.
+Other compilers leave to later passes what would be in the way of this one: index arithmetic hides that a gather is a
+slice, helper functions hide the arithmetic, and a constant with many users ties together unrelated tensors. The result
+computes the same to the bit. Annotations, spans and names are kept.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from passes.optimize.loop_invariants import hoist_moves
 RULES: Mapping[str, Rule] = {**addresses.RULES, **algebra.RULES, **placing.RULES, **windows.RULES}
 
 _SMALL = 32
-"""Functions of so few ops are written where they are called, as those with one call."""
+"""Functions with at most this many ops are inlined, as are functions with one call."""
 
 
 def simplify(program: Program) -> Program:
-    """The program with index arithmetic folded, ops without effect left out and small functions inlined."""
+    """The program with index arithmetic folded, unused ops removed and small functions inlined."""
     calls = Counter(callee_of(op) for op in all_ops(program))
     mapped = {callee_of(op) for op in all_ops(program) if is_map(op)}
     inlined: dict[str, Function] = {}
@@ -54,8 +54,8 @@ def simplify(program: Program) -> Program:
 
 
 def use_known_indices(program: Program) -> Program:
-    """The program with reads and writes at indices of which all is known as slices and pads, and with dims that indices
-    count as batch dims; all else as it is."""
+    """The program with reads and writes at known indices as slices and pads, and with dims that indices enumerate as
+    batch dims. Everything else is unchanged."""
     if not any(op.name in addresses.COMPUTED for op in all_ops(program)):
         return program
     rules = {name: addresses.RULES[name] for name in addresses.COMPUTED}
@@ -70,7 +70,7 @@ def use_known_indices(program: Program) -> Program:
 
 
 def _is_annotated(function: Function) -> bool:
-    """Whether a signature has shardings, which a call does not."""
+    """Whether the function's signature has shardings, which inlining would lose."""
     signature = [*(v.sharding for v in function.params), *(r.sharding for r in function.results)]
     return any(sharding is not None for sharding in signature)
 
@@ -79,9 +79,9 @@ def _is_annotated(function: Function) -> bool:
 
 
 def _split(function: Function) -> Function:
-    """A constant of its own for each use of one, so that what one use is split by does not reach the others.
+    """Copies each constant for each of its uses, so that the sharding of one use does not propagate to the others.
 
-    Shardy's importer splits them for the same reason.
+    Shardy's importer does so for the same reason.
     """
     names = Names({v.name for v in values_within(function.body)})
     makers: dict[Value, Op] = {}

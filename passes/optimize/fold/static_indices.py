@@ -1,7 +1,7 @@
-"""Reads and writes at computed indices of which all is known: slices and pads, which move only what they must.
+"""Reads and writes at index tensors that are fully known become slices and pads, which move only what they must.
 
-JAX writes `x[jnp.arange(4) * 2]`, its update and its gradient as gathers and scatters of indices that it computes, and
-so do libraries on top of it.
+JAX writes `x[jnp.arange(4) * 2]`, its update and its gradient as gathers and scatters at computed indices, and so do
+libraries on top of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from passes.optimize.fold.rewriter import Rewriter, Rule
 RULES: Registry[Rule] = Registry()
 
 COMPUTED = ("gather", "scatter")
-"""Ops that read or write at indices which are tensors."""
+"""Ops that read or write at index tensors."""
 
 
 @RULES.of("dynamic_slice")
@@ -41,7 +41,8 @@ def _dynamic_slice(r: Rewriter, op: Op) -> Value | None:
 
 
 def _is_worth_slicing(r: Rewriter, x: Value, sizes: Sequence[int]) -> bool:
-    """Whether a slice may be split wherever `x` is. Else it is less to send what the owners of a few elements have."""
+    """Whether a slice may be split wherever `x` is. If not, it is cheaper to send the few elements from their
+    owners."""
     return all(size == n or size >= r.devices for n, size in zip(x.shape, sizes, strict=True))
 
 
@@ -53,7 +54,8 @@ def _dynamic_update_slice(r: Rewriter, op: Op) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The indices of a dim that boxes begin at: `start` and further in steps, as one dim of the slices counts."""
+    """The indices at which boxes begin in one dim: from `start` on in steps of `step`, counted by dim `dim` of the
+    slices."""
 
     start: int
     step: int = 0
@@ -61,7 +63,8 @@ class Line:
 
 
 def _lines(r: Rewriter, op: Op, a: Addressing) -> dict[int, Line] | None:
-    """The line of each dim of the operand; None if indices are not known, cross, or leave the operand."""
+    """The line of each dim of the operand; None if indices are unknown, depend on the same dim, or are out of
+    bounds."""
     operand, indices = op.operands[:2]
     slices = dict(a.batch)
     if a.shared or 0 in a.sizes or any(indices.shape[i] == 0 for i, _ in a.batch):
@@ -85,7 +88,7 @@ def _lines(r: Rewriter, op: Op, a: Addressing) -> dict[int, Line] | None:
 
 
 def _components(r: Rewriter, indices: Value, vector: int | None) -> list[AffineRange] | None:
-    """The components of index vectors, over the dims of the indices."""
+    """The components of index vectors as affine ranges over the dims of the indices; None if they are unknown."""
     known = r.facts.of(indices)
     if known is None:
         return None
@@ -107,12 +110,12 @@ def _components(r: Rewriter, indices: Value, vector: int | None) -> list[AffineR
     return [g for part in parts for g in part or ()] if None not in parts else None
 
 
-# Dims of the operand that indices count.
+# Dims of the operand that indices enumerate.
 
 
 def _walked_together(r: Rewriter, op: Op, a: Addressing, s: Spelling) -> Value | None:
-    """`x[arange(n), labels]`: a dim of which box i is at place i is one with the dim of indices that counts it, which
-    may be split as the operand is."""
+    """`x[arange(n), labels]`: a dim at which box i begins at index i becomes one batch dim with the dim of the indices
+    that enumerates it, so that it may be split as the operand is."""
     indices = op.operands[1]
     grids = _each_component(r, indices, a.vector_dim)
     pairs: dict[int, int] = {}
@@ -138,7 +141,7 @@ def _walked_together(r: Rewriter, op: Op, a: Addressing, s: Spelling) -> Value |
 
 
 def _counted_dim(grid: AffineRange | None, shape: Sequence[int], n: int) -> int | None:
-    """The dim of indices along which they count from 0 to n - 1, and do nothing else."""
+    """The dim of the indices along which they count from 0 to n - 1, if they depend on no other."""
     if grid is None or grid.start:
         return None
     moving = [i for i, step in enumerate(grid.steps) if step]
@@ -146,7 +149,7 @@ def _counted_dim(grid: AffineRange | None, shape: Sequence[int], n: int) -> int 
 
 
 def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[AffineRange | None]:
-    """The components of index vectors that are known, and None for others."""
+    """The components of index vectors, None for unknown ones."""
     joined, all_known = r.behind(indices, "concatenate"), r.facts.of(indices)
     numbers = numbers_of(all_known, indices.type) if all_known is not None else None
     if vector is not None and numbers is not None:
@@ -170,7 +173,7 @@ def _component(r: Rewriter, indices: Value, vector: int, k: int) -> Value:
 
 @RULES.of("gather")
 def _gather(r: Rewriter, op: Op) -> Value | None:
-    """A box in steps, its dims in the order of the result; boxes that are all the same are repeated."""
+    """A strided slice, with dims in the order of the result. Boxes that are all equal are broadcast."""
     a = gather_addressing(op)
     lines = _lines(r, op, a)
     if lines is None:
@@ -193,7 +196,7 @@ def _gather(r: Rewriter, op: Op) -> Value | None:
 
 
 def _places(a: Addressing, lines: Mapping[int, Line]) -> dict[int, int]:
-    """The operand dims that slices have, with the dims of slices where they are."""
+    """The dims of the operand that slices have, mapped to their dims in the slices."""
     window = dict(a.window)
     places = {d: line.dim if line.dim is not None else window.get(d) for d, line in lines.items()}
     return {d: place for d, place in places.items() if place is not None}
@@ -204,7 +207,7 @@ def _places(a: Addressing, lines: Mapping[int, Line]) -> dict[int, int]:
 
 @RULES.of("scatter")
 def _scatter(r: Rewriter, op: Op) -> Value | None:
-    """Boxes that do not overlap: padded with what changes nothing, or, where they are one box, put in their place."""
+    """Boxes that do not overlap: padded with the identity of the update, or, if they are one box, written in place."""
     a, (x, _, updates) = scatter_addressing(op), op.operands
     lines = _lines(r, op, a)
     if lines is None or not _apart(a, lines, updates.shape):
@@ -231,7 +234,8 @@ def _scatter(r: Rewriter, op: Op) -> Value | None:
 
 
 def _apart(a: Addressing, lines: Mapping[int, Line], slices: Sequence[int]) -> bool:
-    """Whether no element is met twice: each dim of the indices moves the boxes, and no dim of one is left to others."""
+    """Whether no element is written twice: each dim of the indices moves the boxes, and no dim that they move along has
+    several elements in a box."""
     moved = {line.dim for line in lines.values()}
     counted = all(slices[s] == 1 or s in moved for _, s in a.batch)
     window = dict(a.window)

@@ -1,7 +1,7 @@
-"""Sums of tensors that are apart in zeros: they are put in a row.
+"""Sums of tensors that are padded with zeros and do not overlap become concatenations.
 
-So come the gradients of slices, of which each is padded to the size of what it was cut from: those of the layers of
-stacked weights, of heads and of gates.
+The gradients of slices are such sums, each padded to the size of the sliced tensor: those of the layers of stacked
+weights, of heads and of gates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from passes.optimize.fold.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A tensor that begins somewhere along a dim."""
+    """A tensor at a position along a dim."""
 
     start: int
     value: Value
@@ -26,15 +26,14 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A tensor that is zero but for pieces along a dim, in their order."""
+    """A tensor that is zero except for pieces along a dim, in order."""
 
     dim: int
     pieces: tuple[_Piece, ...]
 
 
 def sum_in_a_row(r: Rewriter, op: Op) -> Value | None:
-    """Each element is one of a piece, or none, and zeros. Of floats, 0.0 is added to them all, as to -0.0 it makes a
-    difference."""
+    """The concatenation of the pieces. For floats, 0.0 is added to all elements, because it changes -0.0."""
     first, second = (_row(r, x) for x in op.operands)
     if first is None or second is None or first.dim != second.dim:
         return None

@@ -1,7 +1,7 @@
-"""Ops that pad their operand themselves, of what was padded before: their own padding does the same.
+"""Ops with padding of their own absorb a pad of their operand.
 
-So a dim that is split keeps its size, where a padded one would have other shards than those of the tensors
-around it. JAX pads in front of the gradient of max pooling, and people do so in front of convolutions and pools.
+So a split dim keeps its size, while a padded one would have other shard boundaries than the tensors around it. JAX pads
+in front of the gradient of max pooling, and people do so in front of convolutions and pools.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from passes.optimize.fold.rewriter import Rewriter, Rule
 
 
 def _padded_by_itself(r: Rewriter, op: Op) -> Value | None:
-    """What an op that pads its operand itself is given, as it was before it was padded with the same number."""
+    """The operand before the pad, for an op that pads with the same number itself."""
     padded, own = r.maker(op.operands[0], "pad"), OPS[op.name].padding
     if padded is None or own is None or not _is(r.splat(padded.operands[1]), own.value(op)):
         return None
@@ -36,7 +36,7 @@ RULES: dict[str, Rule] = {name: _padded_by_itself for name, opdef in OPS.items()
 
 
 def _is(number: complex | None, other: complex | None) -> bool:
-    """Whether two numbers are known to be the same: zeros of other signs are not."""
+    """Whether two numbers are known to be the same. Zeros of different signs are not."""
     if number is None or other is None or number != other:
         return False
     parts = zip((number.real, number.imag), (other.real, other.imag), strict=True)
@@ -44,7 +44,7 @@ def _is(number: complex | None, other: complex | None) -> bool:
 
 
 def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:
-    """What is scattered into a padded tensor, of which the slice leaves nothing but elements that were no padding."""
+    """The same scatter into the tensor before it was padded, if the slice keeps only elements that are not padding."""
     operand, source = scattered.operands
     padded = r.maker(operand, "pad")
     number = r.splat(padded.operands[1]) if padded is not None else None
@@ -67,18 +67,18 @@ def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:
 
 
 Edges = tuple[int, int, int]
-"""Elements before and behind a dim, and between two of it."""
+"""Elements added before a dim, behind it, and between two of its elements."""
 
 
 def _edges(padded: Op) -> Sequence[Edges]:
-    """What a pad adds to each dim."""
+    """The edges that a pad adds to each dim."""
     low, high, interior = (ints_attr(padded.attrs, name) for name in ("low", "high", "interior"))
     return list(zip(low, high, interior or (0,) * len(low), strict=True))
 
 
 def _with_edges(windows: Sequence[Window], edges: Sequence[Edges]) -> list[Window] | None:
-    """The windows over the tensor as it was before it was padded; None if they are none: elements that are taken away
-    do not come back as padding."""
+    """The windows over the unpadded tensor; None if there are no such windows, because a pad that cuts elements away
+    cannot be absorbed."""
     found: list[Window] = []
     for w, (low, high, gap) in zip(windows, edges, strict=True):
         come_back = (low < 0 < w.low) or (high < 0 < w.high)

@@ -73,6 +73,7 @@ _NOTHING = {
     "convert(convert(x, f32), s8)": "s8[4]",
     "transpose(transpose(x, [1, 0]), [1, 0])": "f32[4, 3]",
     "reshape(reshape(x, [12]), [4, 3])": "f32[4, 3]",
+    "reshape(broadcast_in_dim(x, shape=[1, 4, 1, 3], dims=[1, 3]), [4, 3])": "f32[4, 3]",
     "reverse(reverse(x, [0]), [0])": "f32[4]",
     "slice(x, start=[0], limit=[4])": "f32[4]",
     "concatenate(x, dim=0)": "f32[4]",
@@ -101,6 +102,7 @@ _SOMETHING = {
     "convert(convert(x, pred), s32)": "s32[4]",
     "maximum(x, full(s8[4], -127))": "s8[4]",
     "reshape(reshape(transpose(reshape(x, [2, 2]), [1, 0]), [4]), [4])": "f32[4]",
+    "reshape(broadcast_in_dim(x, shape=[2, 1, 2], dims=[2, 0]), [2, 2])": "f32[2, 2]",
 }
 """Ops that are not without effect, though they look so: -0.0 + 0.0 is 0.0, and inf * 0.0 is NaN."""
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from training import CONFIG, PROGRAM, checkpoints, losses, run_of, written
 
+from ir.diagnostics import SpmdcError
+from spmdc.training import hosts
 from spmdc.training.hosts import first_failure, launch
 
 _ACROSS = PROGRAM.replace("x=2, y=2", "x=1, y=2")
@@ -57,7 +59,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = written(tmp_path_factory.mktemp("killed"), _LONG, _ACROSS)
     said = kill_one(config, 25, 2, 1)
     assert f"process 1 of 2 was ended by signal {signal.SIGKILL}" in said
-    assert "error[E521]" in said
+    assert said.count("error[E521]") == 1
     assert 25 <= steps_of(config) < 120
     return config
 
@@ -116,6 +118,9 @@ def test_a_killed_process_is_named_although_those_that_lost_it_have_ended_in_the
     killed = ended("os.kill(os.getpid(), signal.SIGKILL)")
     assert first_failure([reports, aborts, killed]) == (2, -signal.SIGKILL)
     assert first_failure([reports, aborts]) == (0, 1)
+    loses = ended(f"os._exit({hosts._LOST})")
+    assert first_failure([loses, aborts, reports]) == (2, 1)
+    assert first_failure([loses, aborts]) == (0, hosts._LOST)
     assert first_failure([ended("os._exit(0)")]) is None
 
 
@@ -126,6 +131,37 @@ def test_what_fails_in_all_processes_is_reported_once(
     config = written(tmp_path)
     assert launch(3, ["train", str(config)]) == 1
     assert capfd.readouterr().err.count("error[E521]: 4 devices cannot be shared by 3 processes") == 1
+
+
+_LOSES = """
+import os, sys
+from spmdc.training.hosts import leave_to_the_launcher, lost
+number = os.environ["SPMDC_PROCESS"].split(",")[1]
+def lose(): leave_to_the_launcher(lost(RuntimeError(f"process {number} hears nothing")))
+"""
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, processes: int, code: str) -> int:
+    monkeypatch.setattr(hosts, "_COMMAND", (sys.executable, "-c", _LOSES + code))
+    return launch(processes, [])
+
+
+def test_an_error_of_one_process_is_reported_and_not_that_others_lost_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fails = 'print("its own figures"); sys.exit("its own error")'
+    assert launched(monkeypatch, 3, f"if number != '1': lose()\n{fails}") == 1
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("its own figures\n", "its own error\n")
+
+
+def test_processes_that_lose_one_another_are_reported_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SpmdcError, match=r"another process of the run has ended: process \d hears nothing") as failed:
+        launched(monkeypatch, 2, "lose()")
+    assert [d.code for d in failed.value.diagnostics] == ["E521"]
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.soak

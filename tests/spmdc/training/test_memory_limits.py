@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -98,7 +97,7 @@ def test_a_limit_that_cannot_be_kept_is_a_warning_with_a_way_out(tmp_path: Path,
 def test_what_is_computed_again_is_among_the_figures(spmdc: Command) -> None:
     written(Path(), limited(str(LIMIT)).replace("steps = 6", "steps = 1"), DEEP)
     ended = spmdc("train", "train.toml", "--json")
-    (warning,) = json.loads(ended.out)["diagnostics"]
+    (warning,) = ended.json["diagnostics"]
     assert (ended.status, warning["code"], ended.err) == (0, "W004", "")
 
 
