@@ -16,9 +16,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 _HEAD = """\
 # The Python API
 
-What `import spmdc` offers, in the words of its docstrings; the tests write this page from them. Wherever a function
-takes a `Machine`, the name of one does too (`spmdc machine list`). What a user can be at fault for is raised as
-`SpmdcError`.
+This page has the public names of `import spmdc` with their docstrings, from which the tests write it. Wherever a
+function takes a `Machine`, it also accepts the name of one (`spmdc machine list`). Errors in a program or in its inputs
+are raised as `SpmdcError`.
 """
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -16,20 +16,21 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 _VERBS = """\
 # The command line
 
-All verbs and their options, as `spmdc VERB --help` has them; the tests write this page from the parser. A FILE is a
-program: .spmd, .mlir (StableHLO) or .hlo (HLO text), and `-` is standard input. The exit status is 0 if all is fine, 1
-if the program or its inputs have errors, 2 after wrong usage, and 3 if spmdc has a bug. [questions.md](questions.md)
-goes the other way, from what one asks to the verb.
+All commands (verbs) and their options, as `spmdc VERB --help` prints them; the tests write this page from the parser. A
+FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text), and `-` is standard input. The exit status is 0 after
+success, 1 if the program or its inputs have errors, 2 after wrong usage, and 3 if spmdc has a bug.
+[questions.md](questions.md) lists common questions and the command that answers each.
 """
 _CODES = """\
 # Errors and warnings
 
-What `spmdc explain` says of each code. A code stays what it is. In a message, the text behind the arrow is the place,
-what follows the carets is what is wrong there, a note says why, and a help proposes what to write.
+This page has the explanation of each code, as `spmdc explain` prints it. The meaning of a code does not change. In a
+message, the text after the arrow is the place, the text after the carets is the error there, a note gives the reason,
+and a help proposes a change.
 """
 _KINDS = {
     "E0": "The text and the file", "E1": "Names", "E2": "Types", "E3": "Meshes and shardings", "E4": "Structure",
-    "E5": "Running", "E6": "The command line", "E7": "Programs of others", "W0": "Warnings",
+    "E5": "Running", "E6": "The command line", "E7": "Imported programs", "W0": "Warnings",
 }  # fmt: skip
 
 

@@ -14,22 +14,24 @@ _EVERYWHERE = ("schema", "timings", "diagnostics")
 """What most outputs have: the head of the page says it."""
 
 _HEAD = """\
-# What verbs print with `--json`
+# What commands print with `--json`
 
-Each output is one JSON object, on standard output, that says in `schema` what it is: `"schema": "spmdc.cost/1"`. The
-number becomes another when a field goes or means something else; fields may be added without that. So a reader
+Each output is one JSON object on standard output, whose field `schema` names its schema: `"schema": "spmdc.cost/1"`.
+The number changes when a field is removed or changes its meaning; fields may be added without a change of the number.
+So a reader
 
-- looks at `schema` first, and stops at a number that it does not know (a newer spmdc says `spmdc.cost/2`, and means
-  something else by what it prints);
-- passes over fields that it does not know.
+- reads `schema` first, and stops at a number that it does not know (a newer spmdc may print `spmdc.cost/2`, with fields
+  of another meaning);
+- ignores fields that it does not know.
 
-Errors and warnings are in `diagnostics` of every output. A verb that can say nothing else prints
-[`spmdc.errors/1`](#errors), with exit status 1 or 2, and one that finds a bug in itself [`spmdc.bug/1`](#bug), with 3.
+Errors and warnings are in `diagnostics` of every output. A command that has only errors to report prints
+[`spmdc.errors/1`](#errors), with exit status 1 or 2. If spmdc itself fails, it prints [`spmdc.bug/1`](#bug), with exit
+status 3.
 
-`spmdc schema cost` prints the schema of one output (JSON Schema, 2020-12), and `spmdc schema` lists all; they are files
-in the package, in `spmdc/schemas`. The tests hold every output against its schema, and write this page from them. A
-field with `?` may be missing, and one that is `… or null` is always there. Numbers that JSON has no words for are
-`"inf"`, `"-inf"` and `"nan"`. Most outputs have `timings`, the seconds of each step by its name.
+`spmdc schema cost` prints the schema of one output (JSON Schema, 2020-12), and `spmdc schema` lists all schemas; they
+are files in the package, in `spmdc/schemas`. The tests check every output against its schema, and write this page from
+the schemas. A field with `?` may be missing; a field that is `… or null` is always present. Numbers that JSON cannot
+express are `"inf"`, `"-inf"` and `"nan"`. Most outputs have `timings`, the seconds of each step by its name.
 """
 
 

@@ -20,11 +20,11 @@ from spmdc.verification.op_rules import op_of
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
 _HEAD = """# The ops
 
-Every op, by family. The rule is that of one instance: the factors of each operand's dims and of each result's, and
-what a factor means that is not parallel; `or` begins another view of the op. *Linear in* names operands, by number, in
-which devices may hold parts of a sum (or of another reduction) that the op turns into parts of its result. *On shards*
-an op is itself, or written by a function in `passes/partition/ops`; what it then exchanges follows. The tests write
-this page from the declarations.
+This page lists all ops by family. The factor rule is that of one instance of the op: the factors of the dims of each
+operand and each result, and the kind of each factor that is not parallel; `or` begins another view of the op. *Linear
+in* gives the numbers of operands that may be partial: from parts of a sum (or of another reduction), the op computes
+parts of its result. *On shards* an op is itself, or is written by a function in `passes/partition/ops`, followed by
+what it exchanges. The tests write this page from the declarations.
 """
 
 
