@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from lowering.jax.module import has_64_bits
 from passes.partition.even_results import even_sharding, in_whole_axes
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, named_sharding, with_devices
 
-_FOR_ONE_RUN: Mapping[str, str | int] = {"xla_backend_optimization_level": 2}
+_FOR_ONE_RUN: dict[str, Any] = {"xla_backend_optimization_level": 2}
 """For XLA's CPU compiler. At its usual level, 3, it takes twice as long to compile a random draw, into code that is no
 faster and gives the same bits."""
 
