@@ -135,7 +135,7 @@ def test_a_run_goes_on_wherever_its_folder_is_but_not_with_other_phrases(
     run.train(lambda record: None)
     assert run.begun_at == 4
     (tmp_path / "there" / "phrases.tsv").write_text(PHRASES.replace("mei", "maart"))
-    assert "with another data.file" in diagnostics_of(config)
+    assert "which differs in data.file" in diagnostics_of(config)
 
 
 @pytest.mark.parametrize("log", ['{"loss": 1}\n', "[]\n", "3\n", '{"step": "one"}\n'])
