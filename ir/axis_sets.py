@@ -34,7 +34,7 @@ def cut_axis(axis: AxisRef, places: Iterable[int]) -> Axes:
 
 
 def cut_mesh(mesh: Mesh, used: Iterable[AxisRef]) -> Axes:
-    """The parts of the mesh's axes between all the ends of the axes used, in mesh order. Raises as `cut_axis`."""
+    """The parts of the mesh's axes between all cuts that the used axes make, in mesh order. Raises as `cut_axis`."""
     ends: dict[str, set[int]] = {name: set() for name in mesh.names}
     for axis in used:
         if axis.name in ends:
@@ -51,7 +51,7 @@ class SubAxisCuts:
         }
 
     def cut(self, name: str, place: int) -> bool:
-        """Cuts the axis there. False, and no cut, if another cut has no common refinement with that."""
+        """Cuts the axis there. Returns False, without a cut, if another cut has no common refinement with it."""
         places = self.places[name]
         if place in places:
             return True
@@ -113,7 +113,7 @@ class AxisSets:
         return tuple((mesh, self.mask(mesh.whole_axes())) for mesh in self._meshes)
 
     def mask(self, axes: Iterable[AxisRef]) -> Mask:
-        """The sub-axes of these axes."""
+        """The mask of these axes."""
         mask = 0
         for axis in axes:
             known = self._masks.get(axis)
@@ -141,8 +141,9 @@ class AxisSets:
         return mask
 
     def permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder, shift: int = 0) -> Mask:
-        """What a tensor that varies over `mask` varies over when position p of `target` has received it from position
-        p + shift, counted around, of `source`. Coordinates that neither order names stay, within one mesh."""
+        """The coordinates that a tensor varies over after position p of `target` has received it from position p +
+        shift, modulo their number, of `source`. It varied over `mask` before. Coordinates that neither order names are
+        unchanged, within one mesh."""
         moved = self._permuted(mask, target, source)
         size = axes_size(target.axes)
         turning = size // math.gcd(shift, size)
@@ -173,7 +174,7 @@ class AxisSets:
         return carried
 
     def _layout(self, axes: Axes) -> list[tuple[int, int, Mask]]:
-        """The sub-axes of an order of axes, each with the places in the order at which it begins and ends."""
+        """The sub-axes of an order of axes, each with the positions in the order at which it begins and ends."""
         layout: list[tuple[int, int, Mask]] = []
         major = 1
         for axis in axes:

@@ -1,4 +1,4 @@
-"""Builds functions op by op: infers types, names values, and says at once what is wrong with an op."""
+"""Builds functions op by op: infers types, names values, and reports errors in an op at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ir.types import TensorType
 class Names:
     """Hands out names that are unique in one function: `h`, then `h.1`, `h.2`, …
 
-    Those made over a `base` leave it as it is, and keep clear of its names; nothing of it is copied.
+    Names made over a `base` avoid the base's names without copying or changing it.
     """
 
     used: set[str] = field(default_factory=set[str])
@@ -40,7 +40,7 @@ class Names:
         return name
 
     def take(self, names: Names) -> None:
-        """Makes the names that were handed out over these their own."""
+        """Adds the names that were made over these to these."""
         self.used |= names.used
         self.counters |= names.counters
 
@@ -53,7 +53,7 @@ class Names:
 
 
 def _stem_of(hint: str) -> str:
-    """What a name is numbered behind: `h` of `h.2` and of `h`."""
+    """The name without its number: `h` for `h.2` and for `h`."""
     stem, _, number = hint.rpartition(".")
     return stem if stem and number.isdigit() else hint
 
@@ -61,7 +61,7 @@ def _stem_of(hint: str) -> str:
 class RegionBuilder:
     """Appends ops to one region. Regions nested in a function share its `names`.
 
-    `span` and `cause` are what ops get that are built without their own.
+    Ops that are built without a span or cause of their own get `span` and `cause`.
     """
 
     def __init__(self, names: Names | None = None, *, span: Span | None = None, cause: Cause | None = None) -> None:
@@ -69,13 +69,13 @@ class RegionBuilder:
         self.params: list[Value] = []
         self.ops: list[Op] = []
         self.constants: MutableMapping[Value, Attr] = {}
-        """The numbers that the constants of this region hold."""
+        """The values of the constants in this region."""
         self.span = span
         self.cause = cause
 
     @contextmanager
     def at(self, span: Span | None, cause: Cause | None) -> Iterator[None]:
-        """Within it, ops are at that span and there for that cause; behind it, at and for what they were before."""
+        """A context in which ops get that span and cause; after it they get the previous ones."""
         before = self.span, self.cause
         self.span, self.cause = span, cause
         try:
@@ -93,7 +93,7 @@ class RegionBuilder:
         of: TensorType | None = None,
         is_taken: bool = False,
     ) -> Value:
-        """Adds a parameter, by that very name if it `is_taken` for it already."""
+        """Adds a parameter. If it `is_taken`, the name is reserved for it already, and is used as it is."""
         value = Value(name if is_taken else self.names.fresh(name), type, sharding, span or self.span, of)
         self.params.append(value)
         return value
@@ -108,7 +108,7 @@ class RegionBuilder:
         cause: Cause | None = None,
         **attrs: Attr,
     ) -> Value:
-        """Appends an op of one result and returns the result. Raises SpmdcError if the op's type rule refuses."""
+        """Appends an op with one result and returns the result. Raises SpmdcError if the op's type rule rejects it."""
         (result,) = self.multi(opname, *operands, names=(name,), shardings=(sharding,), span=span, cause=cause, **attrs)
         return result
 
@@ -122,7 +122,7 @@ class RegionBuilder:
         cause: Cause | None = None,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Appends an op of any number of results. Raises SpmdcError if the op's type rule refuses."""
+        """Appends an op with any number of results. Raises SpmdcError if the op's type rule rejects it."""
         return self.append(opname, operands, attrs, names=names, shardings=shardings, span=span, cause=cause)
 
     def append(
@@ -138,7 +138,7 @@ class RegionBuilder:
         regions: tuple[Region, ...] = (),
         types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
-        """Appends an op in full. `types` are the result types where no type rule infers them (call)."""
+        """Appends an op with regions and result types. `types` is needed where no type rule infers them (call)."""
         span = span or self.span
         inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
         fresh = self.names.fresh
@@ -160,7 +160,7 @@ class RegionBuilder:
     def function(
         self, name: str, results: Sequence[Value], declared: Sequence[Result] = (), *, span: Span | None = None
     ) -> Function:
-        """The finished function. Without `declared`, its results are named and placed as the values are."""
+        """The finished function. Without `declared`, its results have the names and shardings of the values."""
         signature = tuple(declared) or tuple(Result(v.name, v.type, v.sharding, span=v.span) for v in results)
         return Function(name, self.region(*results), signature, span)
 
@@ -168,7 +168,8 @@ class RegionBuilder:
 def infer_types(
     opname: str, operands: Sequence[TensorType], attrs: dict[str, Attr], span: Span | None = None
 ) -> Sequence[TensorType]:
-    """The result types of an op. Raises SpmdcError (E103, E201, E203) if there is no such op or it refuses."""
+    """The result types of an op. Raises SpmdcError (E103, E201, E203) if there is no such op, or its type rule rejects
+    it."""
     opdef = OPS.get(opname)
     if opdef is None:
         raise error("E103", f"there is no op {opname!r}", span)
@@ -182,7 +183,7 @@ def infer_types(
         elif attr.choices and attrs[attr.name] not in attr.choices:
             help_text = f"it is one of {', '.join(attr.choices)}"
             raise error("E203", f"{opname}: {attr.name} is {attrs[attr.name]!r}", span, help=help_text)
-    # Each of its own is there by now.
+    # All attributes of the op are present by now.
     for extra in attrs.keys() - {a.name for a in opdef.attrs} if len(attrs) > len(opdef.attrs) else ():
         known = ", ".join(a.name for a in opdef.attrs) or "none"
         raise error("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}")

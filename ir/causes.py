@@ -1,4 +1,4 @@
-"""Why a pass put an op into a program, as data; and the one place where that becomes a sentence or is read from one."""
+"""Why a pass put an op into a program, as data, with conversion to a sentence and back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CauseKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What an op is there for. Fields that say nothing are empty.
+    """Why an op is in the program. Fields that do not apply are empty.
 
-    `op` is the op that needs it, as `ir.ops` calls it, `operand` which operand of that it becomes, and `name` the
-    result or the parameter that it is for; `function` is the one that is called, or returned from. `values` are those
-    that are moved, from the sharding `source` to `target`, as reports spell them; `axes` those that data travels along,
-    and `reduced` those over which a pending reduction is made. The cause of a reshard of a plan leaves out what the
-    reshard says itself, its operand and shardings; the ops that are written for it say them.
+    `op` is the name of the op that needs it, `operand` the number of the operand that it becomes, and `name` the result
+    or parameter that it is for; `function` is the function that is called, or returned from. `values` are those that
+    are moved, from the sharding `source` to `target`, as reports spell them; `axes` are those along which data travels,
+    and `reduced` those over which a pending reduction is done. The cause of a reshard in a plan leaves out its operand
+    and shardings, which the reshard itself has; the ops that are written for it have them.
 
-    Of ops that are sent as one, `parts` are the causes of each. `text` is a remark, or what was read of `parts`.
+    If ops are sent as one, `parts` has the cause of each. `text` is a remark, or the text that was read for `parts`.
     """
 
     kind: CauseKind
@@ -58,11 +58,11 @@ class Cause:
 
     @property
     def is_decided(self) -> bool:
-        """Whether a pass decided that the op is there: it is not the user's own, with a remark or without."""
+        """Whether a pass put the op there: it is not the user's own, with a remark or without."""
         return self.kind not in ("remark", "written") or bool(self.source)
 
     def to_json(self) -> dict[str, object]:
-        """The fields that say something, as plain data."""
+        """The fields that apply, as plain data."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) not in ("", None, ())}
         return {**found, "parts": [part.to_json() for part in self.parts]} if self.parts else found
 
@@ -105,18 +105,18 @@ _OPS: Mapping[CauseKind, str] = {
     "manual_operand": "manual",
     "manual_result": "manual",
 }
-"""The ops that some kinds are for without saying so."""
+"""The op that a cause of some kinds is for, which is not spelled."""
 
 
 def _summary(parts: tuple[Cause, ...]) -> str:
-    """The first two, and how many more."""
+    """The first two causes, and the number of others."""
     distinct = list(dict.fromkeys(parts))
     more = f" and {len(distinct) - 2} more" if len(distinct) > 2 else ""
     return "; ".join(map(str, distinct[:2])) + more
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:
-    """What matches a sentence, behind the shardings that it may begin with, and takes its fields apart."""
+    """The pattern of a sentence, after the shardings that it may begin with. Its groups are the fields."""
     words = {"operand": r"\d+", "values": ".+", "axes": ".+"}
     parts = re.split(r"\{(\w+)\}", sentence)
     matched = [f"(?P<{p}>{words.get(p, r'[^ ,;]+')})" if i % 2 else re.escape(p) for i, p in enumerate(parts)]
@@ -129,7 +129,7 @@ _JOINED = re.compile(r"\d+ in one: .+")
 
 @lru_cache(maxsize=4096)
 def read_cause(text: str) -> Cause:
-    """The cause that a sentence states; a remark, if it is none that this module writes."""
+    """The cause that a sentence states, or a remark if this module writes no such sentence."""
     if _JOINED.fullmatch(text):
         return Cause("joined", text=text)
     for kind, pattern in _PATTERNS:

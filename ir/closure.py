@@ -1,4 +1,4 @@
-"""What is reached from some things, step by step."""
+"""Transitive closure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def reached(first: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T]:
-    """These, and what `onward` leads to from them and from what it has led to, each once."""
+    """The first ones, and everything that `onward` leads to from them, directly or not, each once."""
     found = dict.fromkeys(first)
     pending = list(found)
     yield from found.copy()

@@ -1,6 +1,6 @@
-"""Who makes each value, who uses it, and after which op nobody does: found once, and kept beside what it is found of.
+"""Which op makes each value, which ops use it, and where its last use is. Each is computed once and cached.
 
-Programs and regions never change, and passes ask often.
+Programs and regions are immutable, and passes need these often.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Uses:
-    """The `users` of values are the ops that have them as operands, once for each time; `given` is how often regions
-    return them. The maker of a value is the op that it is a result of: parameters have none."""
+    """`users` maps values to the ops that have them as operands, once for each time; `given` counts how often regions
+    return them. `makers` maps a value to the op that it is a result of; parameters have none."""
 
     makers: Mapping[Value, Op]
     users: Mapping[Value, Sequence[Op]]
     given: Mapping[Value, int]
 
     def count(self, value: Value) -> int:
-        """How often ops and regions use a value."""
+        """How often ops use a value and regions return it."""
         return len(self.users.get(value, ())) + self.given.get(value, 0)
 
 
 def _kept(find: Callable[[Source], Found]) -> Callable[[Source], Found]:
-    """The function, which finds out only once what it says of a thing. It must not say it by way of the thing itself,
-    which would then never be forgotten."""
+    """The function with its results cached by argument. A result must not refer to the argument, which would then never
+    be freed."""
     known: WeakKeyDictionary[Source, Found] = WeakKeyDictionary()
 
     def found(source: Source) -> Found:
@@ -76,7 +76,7 @@ def uses_within(region: Region) -> Uses:
 
 @_kept
 def last_uses(region: Region) -> Sequence[Sequence[Value]]:
-    """For each op of a region, the values of the region that nothing uses after it. What the region returns is used."""
+    """For each op of a region, the region's values whose last use it is. The region's results are used to its end."""
     last: dict[Value, int] = dict.fromkeys(region.params, 0)
     for i, op in enumerate(region.ops):
         for value in (*op.results, *op.operands, *used_inside(op)):

@@ -1,7 +1,7 @@
 """Errors and warnings as data: a stable code, a place, a reason, a way out.
 
-The message states what is, a note explains, the help proposes. Rendering is `render` (for people) and
-`to_json` (for tools). `EXPLANATIONS` holds the longer text behind `spmdc explain CODE`.
+The message states the problem, a note explains it, the help proposes a fix. Rendering is `render` (for people) and
+`to_json` (for tools). `EXPLANATIONS` has the longer texts of `spmdc explain CODE`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Diagnostic:
 
 
 class SpmdcError(Exception):
-    """What every error that a user can cause is raised as: one or more diagnostics."""
+    """The exception for every error that a user can cause: one or more diagnostics."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic] | Diagnostic) -> None:
         self.diagnostics: tuple[Diagnostic, ...] = (
@@ -93,7 +93,7 @@ class SpmdcError(Exception):
 
 
 class InternalError(Exception):
-    """A bug in spmdc: an invariant of its own that does not hold."""
+    """A bug in spmdc: one of its invariants does not hold."""
 
 
 def error(
@@ -104,7 +104,7 @@ def error(
 
 
 class EnoughError(Exception):
-    """As many diagnostics have been collected as are wanted."""
+    """The maximal number of diagnostics has been collected."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Diagnostics:
 
     items: list[Diagnostic] = field(default_factory=list[Diagnostic])
     most: int | None = None
-    """When there are as many, EnoughError is raised."""
+    """The number of diagnostics at which EnoughError is raised."""
 
     def add(self, diagnostic: Diagnostic) -> None:
         self.extend((diagnostic,))
@@ -129,7 +129,7 @@ class Diagnostics:
         return [d for d in self.items if d.severity == "error"]
 
     def raise_errors(self) -> None:
-        """Raises SpmdcError with everything collected if any of it is an error."""
+        """Raises SpmdcError with all diagnostics if any is an error."""
         if self.errors:
             raise SpmdcError(self.items)
 
@@ -161,7 +161,7 @@ def _render_one(d: Diagnostic, color: bool, width: int | None) -> str:
 
 
 def _folded(indent: int, text: str, width: int | None) -> list[str]:
-    """The text in lines of that width, the first of which begins behind an indent and the others behind four spaces."""
+    """The text folded to that width. The first line begins after an indent, the others after four spaces."""
     if width is None or indent + len(text) <= width:
         return [text]
     room = max(width - 4, 20)

@@ -1,4 +1,4 @@
-"""Packages with a file for each family of ops: what is in them is registered when the package is imported."""
+"""Packages with a file for each op family, whose ops are registered when the package is imported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from collections.abc import Iterable
 
 
 def import_families(package: str, path: Iterable[str]) -> None:
-    """Imports all files of a package, whose `__name__` and `__path__` are given."""
+    """Imports all files of a package, given by its `__name__` and `__path__`."""
     for file in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{file.name}")

@@ -1,7 +1,7 @@
-"""Compiling without the collector of cyclic garbage.
+"""Compiling without the cyclic garbage collector.
 
-A program is a large graph without cycles, all of which lives until the compiler is done. The collector walks it again
-and again as it grows, which takes as long as the compiling itself, and finds nothing.
+A program is a large graph without cycles, which is needed until the compiler is done. As it grows, the collector
+traverses it again and again, which takes as long as compiling itself, and frees nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Rests the collector, also as a decorator. What is unreachable is found when it runs again."""
+    """Disables the collector, as a context or decorator. Unreachable objects are found when it runs again."""
     if not gc.isenabled():
         yield
         return

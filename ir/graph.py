@@ -1,4 +1,4 @@
-"""What waits for what in a region, as a networkx graph: to cost it, to order it, to search or draw it."""
+"""The dataflow graph of a region, as a networkx graph, for costs, schedules, searches and drawings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Graph: TypeAlias = "nx.DiGraph[Op]"
 
 
 def dataflow(ops: Sequence[Op]) -> Graph:
-    """The ops of a region, in their order, with an edge from each to those that use what it makes.
+    """The ops of a region, in order, with an edge from each op to those that use its results.
 
-    What runs inside an op belongs to the op, which uses what that uses from around it; so the graph has no cycles. What
-    is inside has a graph of its own: that of the ops of each region that the op holds. Calls are not followed.
+    An op's regions belong to the op, which also uses what they use from outside; so the graph has no cycles. Each
+    region has a graph of its own. Calls are not followed.
     """
     # Imported late, as it is a third of all modules that compiling imports, and hardly any program needs a graph.
     import networkx as nx
@@ -31,8 +31,8 @@ def dataflow(ops: Sequence[Op]) -> Graph:
 
 
 def longest_path(ops: Iterable[Op], length: Callable[[Op], float]) -> list[Op]:
-    """Of the ops of a region, in their order, those one behind the other that take longest, each as long as `length`
-    says: however much runs at one time, the whole takes no less."""
+    """The longest path through a region's ops, which are in order, where `length` gives the time of each op: the region
+    takes at least that long, however much runs at the same time."""
     end: dict[Op, float] = {}
     before: dict[Op, Op | None] = {}
     maker: dict[Value, Op] = {}
@@ -50,6 +50,6 @@ def longest_path(ops: Iterable[Op], length: Callable[[Op], float]) -> list[Op]:
 
 
 def _made_for(op: Op, maker: Mapping[Value, Op]) -> Iterator[Op]:
-    """The ops that make what an op uses, itself or inside."""
+    """The ops that make the values which an op uses, directly or in its regions."""
     used = (*op.operands, *used_inside(op)) if op.regions else op.operands
     return (maker[value] for value in used if value in maker)

@@ -1,7 +1,7 @@
-"""Functions that a program calls on the host: Python, outside of what is compiled.
+"""Functions that a program calls on the host: Python code outside the compiled program.
 
-In a program such a function is an attribute, printed as its name. A program that is read from text calls what was
-registered under that name.
+In a program such a function is an attribute, printed as its name. A program that is read from text calls the function
+that is registered under that name.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from ir.diagnostics import error
 from ir.types import Array, TensorType
 
 Callback = Callable[..., Any]
-"""Takes numpy arrays; returns an array, or a sequence of as many as there are results, or, of none, anything."""
+"""Takes numpy arrays. Returns one array, or a sequence of one for each result; without results the return value is
+ignored."""
 
 _REGISTERED: dict[str, Callback] = {}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostFunction:
-    """A function of the host by name. Without `function` it is what is registered under the name when it is called."""
+    """A host function by name. Without `function`, the one that is registered under the name is called."""
 
     name: str
     function: Callback | None = None
 
     def __call__(self, *arrays: Any) -> Any:
-        """What the function returns. Raises SpmdcError (E512) if nobody knows it; what it raises itself passes."""
+        """Calls the function. Raises SpmdcError (E512) if none is known by this name; exceptions of the function itself
+        pass through."""
         function = self.function or _REGISTERED.get(self.name)
         if function is None:
             raise error(
@@ -40,7 +42,8 @@ class HostFunction:
         return function(*arrays)
 
     def results(self, arrays: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:
-        """What it returns, as arrays of these types. Raises SpmdcError: E512, or E513 if it returns something else."""
+        """The function's results as arrays of these types. Raises SpmdcError: E512, or E513 if they do not match the
+        types."""
         found = self(*arrays)
         given: list[Any] = [] if not types else list(found) if isinstance(found, tuple | list) else [found]
         if len(given) != len(types):
@@ -54,9 +57,9 @@ class HostFunction:
 
 
 def register_callback(name: str, function: Callback) -> None:
-    """Makes `function` what programs call on the host as `name`, until another is registered.
+    """Registers `function` as the host function `name`, until another is registered.
 
-    It takes the operands as numpy arrays. It returns an array of the type in the program, or a sequence of as many
-    as there are results; of none, what it returns is ignored.
+    It takes the operands as numpy arrays. It returns an array of the type in the program, or a sequence of one for each
+    result; without results, the return value is ignored.
     """
     _REGISTERED[name] = function

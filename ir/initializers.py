@@ -1,4 +1,4 @@
-"""What the weights of a program hold before training: one number, or numbers that are drawn."""
+"""The initial values of a program's weights: one number, or random numbers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Number = int | float | bool
 DRAWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"normal": ("stddev",), "truncated_normal": ("stddev",), "uniform": ("low", "high")}
 )
-"""The distributions, and what specifies each. Normal ones have mean 0. A truncated one ends two standard deviations
-from it, where `stddev` is that of the normal distribution that is cut, as in jax.nn.initializers."""
+"""The distributions with their parameters. Normal ones have mean 0. The truncated one is cut two standard deviations
+from it, where `stddev` is that of the distribution before it is cut, as in jax.nn.initializers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Initializer:
-    """One number for all elements, if `distribution` is empty, or one of `DRAWN` with its numbers."""
+    """One number for all elements if `distribution` is empty, or a distribution of `DRAWN` with its parameters."""
 
     distribution: str
     numbers: tuple[Number, ...]
 
 
 def initializer_problem(distribution: str, numbers: Sequence[float], dtype: DType) -> str:
-    """Why elements of that type cannot be drawn so; empty if they can."""
+    """Why elements of that type cannot be initialized so; empty if they can."""
     if not dtype.is_float or not dtype.has_zero:
         return f"what is drawn are floats, and the elements are {dtype}"
     if not all(map(math.isfinite, numbers)):

@@ -1,4 +1,4 @@
-"""Nested lists of numbers, of which there may be millions: looked at a level at a time, not one by one."""
+"""Nested lists of up to millions of numbers, processed level by level instead of one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Flat(NamedTuple):
-    """What nested tuples hold, in row-major order, and of which types it is; of anything else, itself.
+    """The elements of nested tuples in row-major order, and their Python types. Anything else is a single element.
 
     The shape is None if rows differ in length, or in depth.
     """
@@ -19,7 +19,7 @@ class Flat(NamedTuple):
 
 
 def flattened(value: object) -> Flat:
-    """Nested tuples of numbers in one row."""
+    """Nested tuples of numbers, flattened."""
     shape: tuple[int, ...] | None = ()
     level: Sequence[Any] = (value,)
     while tuple in (kinds := set(map(type, level))):

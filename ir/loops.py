@@ -1,4 +1,4 @@
-"""How often a loop runs, where that follows from its text: a counter goes in equal steps from one number to another."""
+"""The trip count of a loop whose counter goes in equal steps from one number to another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ir.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """An integer in a loop: its first value, and what each iteration adds."""
+    """An integer in a loop: its first value, and its increment in each iteration."""
 
     start: int
     step: int
@@ -23,8 +23,8 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A `while` by its parts. `number` returns the number that every element of a value around the loop is, if that is
-    known, and any other object if not."""
+    """The parts of a `while`. `number` returns the number that every element of a value around the loop equals, or, if
+    that is not known, any other object."""
 
     initial: Sequence[Value]
     condition: Region
@@ -32,7 +32,7 @@ class Loop:
     number: Callable[[Value], object]
 
     def counter(self, i: int) -> Counter | None:
-        """How carried value i counts; None if it does not."""
+        """The counter that carried value i is; None if it is none."""
         op, own = _maker(self.body, self.body.results[i]), self.body.params[i]
         start = self._outside(self.initial[i])
         if start is None or op is None or op.name not in ("add", "subtract"):
@@ -44,8 +44,8 @@ class Loop:
         return Counter(start, -step if op.name == "subtract" else step) if step else None
 
     def counted(self, value: Value, iterations: int) -> Counter | None:
-        """How an integer of the body counts, be it carried, or computed of what is, without overflow in so many
-        iterations; None if it does not."""
+        """The counter that an integer of the body is: one that is carried, or computed from such without overflow in
+        that many iterations. None if it is none."""
         found = self._counted(value, iterations)
         ends = (found.at(0), found.at(max(0, iterations - 1))) if found is not None else ()
         return found if all(value.dtype.lowest <= n <= value.dtype.highest for n in ends) else None
@@ -65,7 +65,7 @@ class Loop:
         return rule(known) if rule is not None and len(known) == len(operands) else None
 
     def trip_count(self) -> int | None:
-        """How often the body runs; None if that is not known, or without end."""
+        """How often the body runs; None if that is unknown or infinite."""
         test, params = _maker(self.condition, self.condition.results[0]), self.condition.params
         if test is None or test.name != "compare":
             return None
@@ -83,7 +83,7 @@ class Loop:
         )
 
     def _number(self, region: Region, value: Value) -> int | None:
-        """The number that a value of one of the regions is in every iteration."""
+        """The number that a value of one of the regions equals in every iteration."""
         if value in region.params:
             i = region.params.index(value)
             return self._outside(self.initial[i]) if self.body.results[i] is self.body.params[i] else None

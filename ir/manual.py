@@ -1,12 +1,12 @@
 """Manual regions: per-device code inside a global program (GShard, section 3.2; Shardy's `sdy.manual_computation`).
 
-Along its manual axes, the op `manual` hands each device its shards of the operands, and takes shards back; along all
-others, the free axes, its body is partitioned like any code. Where a region is inside another, or in a function
-that one calls, the axes of all of them are manual.
+Along its manual axes, the op `manual` passes each device its shards of the operands, and takes shards back. Along all
+others, the free axes, its body is partitioned like other code. In a nested region, or in a function that a region
+calls, the axes of all regions around are manual.
 
-A parameter of the region has the type of a shard along the manual axes, and says with `of` and its sharding which shard
-of what it is, as the parameters of an SPMD program do; a result's sharding says of what a shard is returned. In each
-dim the free axes that a sharding names are minor to the manual ones.
+A parameter of the region has the type of a shard along the manual axes. `of` and its sharding specify the tensor that
+it is a shard of, as for the parameters of an SPMD program; a result's sharding specifies the tensor that a shard of is
+returned. In each dim the free axes of a sharding are minor to the manual ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ir.sharding import Sharding, local_shape
 from ir.types import TensorType
 
 Manual = frozenset[str]
-"""The names of the axes that are manual at some place."""
+"""The names of the axes that are manual at a point of the program."""
 
 NOWHERE: Manual = frozenset()
 
@@ -34,7 +34,7 @@ def region_axes(op: Op) -> Manual:
 
 
 def has_manual(program: Program) -> bool:
-    """Whether the program holds a manual region."""
+    """Whether the program has a manual region."""
     return any(op.regions and is_manual(op) for op in all_ops(program))
 
 
@@ -53,7 +53,8 @@ def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
 
 
 def contexts(program: Program) -> dict[str, frozenset[Manual]]:
-    """For each function, the sets of axes that are manual where it is called; none around one that nothing calls."""
+    """For each function, the sets of axes that are manual where it is called; an empty set of axes for one that is
+    never called."""
     found: dict[str, set[Manual]] = {name: set() for name in program.functions}
     for function in reversed(callees_first(program)):
         around = found[function.name] or {NOWHERE}
@@ -67,7 +68,7 @@ def contexts(program: Program) -> dict[str, frozenset[Manual]]:
 
 
 def _called_within(region: Region, manual: Manual) -> Iterator[tuple[str, Manual]]:
-    """The functions that ops of the region name, with the axes that are manual there."""
+    """The functions that the region's ops call, with the axes that are manual there."""
     for op, inside in ops_within(region, manual):
         callee = callee_of(op)
         if callee is not None:
@@ -75,12 +76,12 @@ def _called_within(region: Region, manual: Manual) -> Iterator[tuple[str, Manual
 
 
 def manual_part(sharding: Sharding, manual: Manual) -> Sharding:
-    """What of a placement concerns the manual axes."""
+    """The part of a sharding that is along manual axes."""
     return _part(sharding, lambda axis: axis.name in manual)
 
 
 def free_part(sharding: Sharding, manual: Manual) -> Sharding:
-    """What of a placement concerns the free axes."""
+    """The part of a sharding that is along free axes."""
     return _part(sharding, lambda axis: axis.name not in manual)
 
 
@@ -89,7 +90,7 @@ def _part(sharding: Sharding, keeps: Keeps) -> Sharding:
 
 
 def inner_type(type: TensorType, sharding: Sharding | None, manual: Manual) -> TensorType:
-    """The type of a shard, along the manual axes, of a tensor placed so: ceil(n / parts) elements of a dim of n."""
+    """The type of a tensor's shard along the manual axes of its sharding: ceil(n / parts) elements of a dim of n."""
     if sharding is None:
         return type
     return type.with_shape(local_shape(type.shape, manual_part(sharding, manual).axes))

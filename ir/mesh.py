@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ir.names import is_name
 
 MAX_DEVICES = 1 << 20
-"""As many devices as a mesh may have: more than there are, and few enough that what each sends can be listed."""
+"""The most devices that a mesh may have: more than exist, and few enough that what each sends can be listed."""
 
 MAX_AXES = 64
 
@@ -39,23 +39,24 @@ class AxisRef:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Texts have other hashes in other processes."""
+        """Strings have different hashes in other processes, so the cached hash is not pickled."""
         return AxisRef, (self.name, self.pre, self.size)
 
     @property
     def end(self) -> int:
-        """pre · size: where the next, more minor part begins."""
+        """pre · size: the `pre` of the next, more minor part."""
         return self.pre * self.size
 
     def is_part_of(self, size: int) -> bool:
-        """Whether an axis of that size has such a part."""
+        """Whether an axis of that size has this part."""
         return self.pre >= 1 and self.size >= 1 and size % self.end == 0
 
     def overlaps(self, other: AxisRef) -> bool:
         return self.name == other.name and self.pre < other.end and other.pre < self.end
 
     def refines_with(self, other: AxisRef) -> bool:
-        """Whether one axis can be cut so that both are made of its parts: of the four cuts, each divides the next."""
+        """Whether the axis can be cut so that both references consist of whole parts: of the four cuts, each divides
+        the next."""
         cuts = sorted((self.pre, self.end, other.pre, other.end))
         return self.name != other.name or all(high % low == 0 for low, high in itertools.pairwise(cuts))
 
@@ -90,7 +91,7 @@ class Mesh:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Texts have other hashes in other processes."""
+        """Strings have different hashes in other processes, so the cached hash is not pickled."""
         return Mesh, (self.axes, self.devices, self.name)
 
     @property
@@ -132,7 +133,7 @@ class Mesh:
 
 
 def mesh_problems(mesh: Mesh) -> list[str]:
-    """What is wrong with this mesh by itself, in words."""
+    """The errors in this mesh by itself, in words."""
     if len(mesh.axes) > MAX_AXES:
         return [f"a mesh has {len(mesh.axes):,} axes, and no more than {MAX_AXES} are possible"]
     title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
@@ -150,7 +151,7 @@ def mesh_problems(mesh: Mesh) -> list[str]:
 
 
 def axes_size(axes: Iterable[AxisRef]) -> int:
-    """How many shards a dim has that is split over these axes."""
+    """The number of shards of a dim that is split over these axes."""
     parts = 1
     for axis in axes:
         parts *= axis.size
@@ -167,8 +168,8 @@ def positions_along(mesh: Mesh, axes: Iterable[AxisRef]) -> npt.NDArray[np.int64
 
 
 def axes_in_groups(axes: Sequence[AxisRef], most: int) -> tuple[tuple[AxisRef, ...], ...]:
-    """The axes in groups of parts that follow one another, minor ones first, each of at most `most` devices; a part of
-    prime size is not divided."""
+    """The axes in groups of consecutive parts, minor ones first, with at most `most` devices in each group, except for
+    a part of prime size, which is not divided."""
     groups: list[list[AxisRef]] = []
     for part in reversed([part for axis in axes for part in prime_parts(axis)]):
         if not groups or axes_size((*groups[-1], part)) > most:
@@ -194,7 +195,7 @@ def merge_axes(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
 
 
 def without_minor(axes: Sequence[AxisRef], minor: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
-    """What is left of `axes` without `minor`, which they end in; the two may be cut into different parts.
+    """`axes` without `minor`, which they end in; the two may be cut into different parts.
 
     Raises ValueError if they do not end in it.
     """
@@ -209,7 +210,7 @@ def without_minor(axes: Sequence[AxisRef], minor: Sequence[AxisRef]) -> tuple[Ax
 
 
 def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
-    """The parts of `axis` between those of the `cuts` (values of pre) that are inside it.
+    """The parts of `axis` between those `cuts` (values of `pre`) that are inside it.
 
     Raises ValueError if two cuts do not divide one another: the axis then has no parts that refine both.
     """

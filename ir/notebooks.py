@@ -1,6 +1,7 @@
-"""What notebooks show of things that are drawn on higher floors than they are made on.
+"""How notebooks display objects whose drawing code is in higher packages.
 
-IPython asks an object for `_repr_html_`. Programs and shardings have one, and what draws them registers itself."""
+IPython calls an object's `_repr_html_`. Programs and shardings have one, and the code that draws them registers
+itself."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _DRAWERS: dict[type, Callable[[Any], str]] = {}
 
 
 class Drawn:
-    """What is shown in notebooks as something registered with `draws` says."""
+    """Displayed in notebooks by the function that is registered for the class with `draws`."""
 
     __slots__ = ()
 
@@ -22,7 +23,7 @@ class Drawn:
 
 
 def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
-    """Registers the function behind it, which returns HTML."""
+    """Registers the decorated function, which returns HTML."""
 
     def register(draw: _Drawer) -> _Drawer:
         _DRAWERS[kind] = draw
@@ -32,7 +33,7 @@ def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
 
 
 class Lines(str, Drawn):
-    """A text of several lines, which notebooks and prompts show as it is printed."""
+    """A text of several lines, which notebooks and prompts display as it is printed."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """What a program is: functions of regions of ops over values, in SSA form.
 
-Everything here is immutable; a pass builds a new program. A *global* program has the shapes the user wrote. A *plan*
-has them too, with a sharding for every value, a strategy for every op that is split, and reshards from one sharding to
-another. An *SPMD* program has the shapes of one device and explicit collectives; for each parameter and result of its
-entry it has the global tensor and the sharding that it is a shard of.
+Everything here is immutable; a pass builds a new program. A *global* program has the shapes that the user wrote. A
+*plan* has them too, with a sharding for every value, a strategy for every op that is split, and reshards from one
+sharding to another. An *SPMD* program has the shapes of one device and explicit collectives; each parameter and result
+of its entry has the type and sharding of the global tensor that it is a shard of.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Attr: TypeAlias = (
 
 
 _SHOWN = 4
-"""Of so many operands an op's short form has the names."""
+"""The most operands whose names an op's short form has."""
 
 
 @quickly_made
@@ -75,8 +75,8 @@ class Value:
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Region:
-    """A block of ops with parameters, in order of definition, and the values it returns. `within` are its ops and those
-    of regions inside them, once somebody has asked (`walk`)."""
+    """A block of ops with parameters, in order of definition, and the values that it returns. `within` caches its ops
+    and those of regions inside them (`walk`)."""
 
     params: tuple[Value, ...]
     ops: tuple[Op, ...]
@@ -90,9 +90,9 @@ class Region:
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
-    """One operation. `cause` says why a pass put it there, and of a reshard of a plan what needs the value so.
-    `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`). `signature` is what
-    follows from its name, attributes and types, once a pass has asked (`passes.signatures`)."""
+    """One operation. `cause` says why a pass put it there and, for a reshard of a plan, what needs the value in this
+    sharding. `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`). `signature`
+    caches what follows from its name, attributes and types (`passes.signatures`)."""
 
     name: str
     operands: tuple[Value, ...]
@@ -162,14 +162,14 @@ class Program(Drawn):
     entry: str = "main"
     source: Source | None = None
     weights: Mapping[str, Initializer] = field(default_factory=dict[str, Initializer])
-    """What the parameters of the entry that are trained hold at first, by their names; the others are its inputs."""
+    """The initial values of the entry's parameters that are trained, by name; its other parameters are inputs."""
 
     def __repr__(self) -> str:
         return f"<Program {self.summary}, {self.stage}>"
 
     @property
     def summary(self) -> str:
-        """What it is of, in a few words."""
+        """A short description: the entry, the number of ops and the mesh."""
         mesh = f" on mesh ({self.meshes[0]})" if self.meshes else ""
         return f"{self.entry} of {sum(1 for _ in all_ops(self)):,} ops{mesh}"
 
@@ -184,19 +184,19 @@ class Program(Drawn):
 
 
 def callee_of(op: Op) -> str | None:
-    """The name of the function that the op runs, if it runs one."""
+    """The name of the function that the op runs, if any."""
     name = op.attrs.get("function")
     return name if isinstance(name, str) else None
 
 
 def called_in(region: Region) -> list[str]:
-    """The names of the functions that ops of the region name, each once, by the last op that does."""
+    """The names of the functions that ops of the region call, each once, in the order of their last calls."""
     names = [name for name in map(callee_of, walk(region)) if name is not None]
     return list(dict.fromkeys(reversed(names)))[::-1]
 
 
 def callees_first(program: Program) -> list[Function]:
-    """The functions in an order in which each comes after those it calls. Calls must not recurse."""
+    """The functions in an order in which each comes after its callees. Calls must not recurse."""
     if len(program.functions) == 1:
         return list(program.functions.values())
     order: dict[str, None] = {}
@@ -256,13 +256,13 @@ def values_of(op: Op) -> Iterator[Value]:
 
 
 def used_around(op: Op) -> list[Value]:
-    """The values from around an op that its regions use, each once."""
+    """The values from outside an op that its regions use, each once."""
     inside = {v for region in op.regions for v in values_within(region)}
     return [v for v in dict.fromkeys(used_inside(op)) if v not in inside]
 
 
 def used_inside(op: Op) -> list[Value]:
-    """The values that the regions of an op use, its own parameters and results of inner ops among them."""
+    """The values that the regions of an op use, including parameters and results of ops inside."""
     used = [v for region in op.regions for v in region.results]
     for region in op.regions:
         for inner in walk(region):

@@ -1,4 +1,4 @@
-"""Records: those that programs hold by the ten thousand, and passes make anew; and what reports say of records."""
+"""Records, of which programs have tens of thousands, and their form as plain data for reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def quickly_made(cls: type[T]) -> type[T]:
-    """The frozen dataclass with slots, made in half the time.
+    """The frozen dataclass with slots, with a constructor that takes half the time.
 
-    The constructor of `dataclasses` asks for each field how an object sets its attributes, since the class itself
-    refuses. This one, of the same arguments, has the slots at hand. A field that is no argument has a default.
+    The constructor of `dataclasses` looks up for each field how an object sets its attributes, because the class itself
+    refuses. This one, with the same arguments, sets the slots directly. A field that is no argument has a default.
     """
     assert "__post_init__" not in cls.__dict__, cls
     known: dict[str, Any] = {"missing": MISSING}
@@ -42,8 +42,8 @@ def quickly_made(cls: type[T]) -> type[T]:
 
 
 def as_json(record: Any, *names: str) -> dict[str, object]:
-    """The fields and properties of these names as plain data, in this order; all fields of a dataclass if none is
-    named. Records inside have their own `to_json`, or all of their fields."""
+    """The fields and properties of these names as plain data, in this order; without names, all fields of a dataclass.
+    Records inside are converted by their `to_json`, or by all of their fields."""
     return {name: _plain(getattr(record, name)) for name in names or [f.name for f in fields(record)]}
 
 

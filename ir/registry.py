@@ -1,4 +1,4 @@
-"""What a floor knows of each op, registered beside the function that does it."""
+"""Registries of functions by the ops that they are for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Registered = TypeVar("Registered", bound=Callable[..., object])
 
 
 class Registry(dict[str, Registered]):
-    """Functions by the names of the ops that they are for. Each is registered by a decorator in front of it."""
+    """Functions by the names of the ops that they are for. Each is registered by a decorator."""
 
     def of(self, *names: str) -> Callable[[Registered], Registered]:
-        """Registers the function behind it for the ops of these names."""
+        """Registers the decorated function for the ops of these names."""
 
         def register(function: Registered) -> Registered:
             for name in names:

@@ -59,7 +59,7 @@ class Sharding(Drawn):
 
     @staticmethod
     def unknown(mesh: Mesh, rank: int) -> Sharding:
-        """Nothing is split yet, and propagation may split every dim."""
+        """A sharding of which nothing is split yet, and propagation may split every dim."""
         return Sharding(mesh, (DimSharding(open=True),) * rank)
 
     @staticmethod
@@ -94,7 +94,7 @@ class Sharding(Drawn):
         yield from self.replicated
 
     def with_axes(self, change: ChangeAxes, mesh: Mesh | None = None) -> Sharding:
-        """The placement with all axes that it mentions changed, those of a dim together, and on another mesh if one is
+        """The sharding with the axes of each dim, and all others, changed by `change`, on another mesh if one is
         given."""
         return Sharding(
             mesh or self.mesh,
@@ -104,13 +104,13 @@ class Sharding(Drawn):
         )
 
     def closed(self) -> Sharding:
-        """The same placement with no room left for propagation."""
+        """The same sharding with closed dims."""
         dims = tuple(DimSharding(merge_axes(d.axes)) for d in self.dims)
         return Sharding(self.mesh, dims, self.partial)
 
 
 def shard_size(n: int, axes: Sequence[AxisRef]) -> int:
-    """Elements of a dim of size n on one device: ceil(n / shards); the last shards hold padding."""
+    """The number of elements of a dim of size n on one device: ceil(n / shards); the last shards have padding."""
     return -(-n // axes_size(axes))
 
 
@@ -120,7 +120,7 @@ def local_shape(shape: Sequence[int], axes: Sequence[Sequence[AxisRef]]) -> tupl
 
 
 def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str, str]]:
-    """What is wrong with this sharding for a tensor of that shape, as diagnostic codes and messages."""
+    """The errors in this sharding for a tensor of that shape, as diagnostic codes and messages."""
     if sharding.rank != len(shape):
         return [("E303", f"the sharding has {sharding.rank} dims, the tensor has {len(shape)}")]
     faults: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Files in TOML that people write: what may be in one, and where in it something is wrong."""
+"""Files in TOML that people write: which fields a file may have, and where in it errors are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT = re.compile(r"\(at line (\d+), column (\d+)\)")
 
 @dataclass(frozen=True)
 class TomlKind:
-    """What a file describes, the code of what is wrong with one, and the page that has an example."""
+    """What a file describes, the code of its diagnostics, and the docs page with an example."""
 
     what: str
     code: str
@@ -28,7 +28,8 @@ class TomlKind:
 
 
 def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
-    """The tables of a file, and what checks them. Raises SpmdcError (E005, or the kind's code) if it is no TOML."""
+    """The tables of a file, and a reader that checks them. Raises SpmdcError (E005, or the kind's code) if it is not
+    TOML."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
@@ -86,13 +87,13 @@ def _span(source: Source, line: int, start: int, end: int) -> Span:
 
 
 class TomlReader:
-    """Checks tables, and collects all that is wrong with them."""
+    """Checks tables, and collects all errors in them."""
 
     def __init__(self, source: Source, kind: TomlKind) -> None:
         self.source = source
         self.kind = kind
         self.places = _places(source)
-        """Where each key and each table is, by its path: `device.flops`, `network.0`."""
+        """The position of each key and table, by its path: `device.flops`, `network.0`."""
         self.found = Diagnostics()
 
     def table(self, path: str, table: object, known: Sequence[str]) -> Mapping[str, Any]:
@@ -167,7 +168,7 @@ class TomlReader:
         return value if isinstance(value, str) and value in choices else ""
 
     def present(self, path: str, table: Mapping[str, Any]) -> Any:
-        """The value; None, and that is reported, if it is missing."""
+        """The value; None, with an error, if it is missing."""
         name = last(path)
         if name in table:
             return table[name]
@@ -177,13 +178,13 @@ class TomlReader:
         return None
 
     def wrong(self, path: str, message: str, help: str = "") -> None:
-        """Reports what is wrong at a path, or at the nearest table around it."""
+        """Reports an error at a path, or at the nearest table around it."""
         span = nearest(self.places, path) or _span(self.source, 1, 0, 0)
         self.found.add(Diagnostic(self.kind.code, message, span, help=help))
 
 
 def nearest(places: Mapping[str, Span], path: str) -> Span | None:
-    """Where a path is, or the nearest table around it."""
+    """The position of a path, or of the nearest table around it."""
     while path and path not in places:
         path = path.rpartition(".")[0]
     return places.get(path)
@@ -199,6 +200,6 @@ def last(path: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a message."""
+    """A value as messages show it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

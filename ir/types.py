@@ -18,25 +18,25 @@ Array = npt.NDArray[Any]
 
 MAX_ELEMENTS = 1 << 48
 MAX_DIM = (1 << 31) - (1 << 20)
-"""Elements that a dim may have: devices count the places in it with numbers of s32, and its shards have padding."""
+"""The most elements that a dim may have: devices count positions in s32, and shards have padding."""
 MAX_RANK = 32
-"""Dims that a tensor may have. numpy's arrays have 64, some of which the simulator needs for the mesh, and for the
-parts that a reshape or a window takes dims apart into."""
+"""The most dims that a tensor may have. numpy's arrays have 64, some of which the simulator needs for the mesh, and for
+the parts into which a reshape or a window cuts dims."""
 
 Kind = Literal["pred", "signed", "unsigned", "float", "complex"]
 
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """The numbers of a floating-point type. The formats of 8 bits and fewer each lack something: infinities (`fn`),
-    a negative zero as well (`uz`), a sign and zero (`u`), or all that is no number."""
+    """The numbers of a floating-point type. Each format of 8 bits or fewer lacks something: infinities (`fn`), a
+    negative zero as well (`uz`), a sign and zero (`u`), or both NaN and infinities."""
 
     exponent_bits: int
     mantissa_bits: int
     lowest: float
     highest: float
     smallest: float
-    """The smallest positive number that is not subnormal."""
+    """The smallest positive normal number."""
     has_infinity: bool
     has_nan: bool
     has_zero: bool
@@ -44,11 +44,12 @@ class FloatFormat:
 
     @property
     def exact_integers(self) -> int:
-        """Up to where every integer is a number of the format, but for 0 and negative ones that it may lack."""
+        """The integer up to which every integer is a number of the format, apart from 0 and negative ones that it may
+        lack."""
         return int(min(2.0 ** (self.mantissa_bits + 1), self.highest))
 
     def contains(self, other: FloatFormat) -> bool:
-        """Whether each number of the other format is one of this."""
+        """Whether the format has every number of the other format."""
         return (
             self.mantissa_bits >= other.mantissa_bits
             and self.lowest <= other.lowest
@@ -61,7 +62,7 @@ class FloatFormat:
         )
 
     def holds(self, number: float) -> bool:
-        """Whether the number, rounded, is one of the format's: no NaN or infinity, zero or sign that it lacks."""
+        """Whether the format has the rounded number: not if it is a NaN or infinity, a zero or a sign that it lacks."""
         if math.isnan(number):
             return self.has_nan
         if math.isinf(number):
@@ -95,7 +96,7 @@ def _format(dtype: np.dtype[np.generic]) -> FloatFormat:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type, under its name in HLO."""
+    """An element type, with its name in HLO."""
 
     name: str
     kind: Kind
@@ -107,7 +108,7 @@ class DType:
 
     @property
     def nbytes(self) -> float:
-        """Bytes of one element, in memory and on its way: a half of 4 bits, one of a boolean."""
+        """Bytes of one element, in memory and in messages: one half for 4 bits, one for a boolean."""
         return max(self.bits, 8) / 8 if self.kind == "pred" else self.bits / 8
 
     @property
@@ -117,8 +118,8 @@ class DType:
 
     @property
     def computed(self) -> DType:
-        """The element type in which numbers of this one are computed: f32 of shorter floats, and 8 bits of shorter
-        integers. It holds each of them; what it computes is brought back once."""
+        """The element type in which numbers of this one are computed: f32 for shorter floats, and 8 bits for shorter
+        integers. It has every number of this one; results are converted back once."""
         if self.is_float and self.bits < 32:
             return f32
         if self.is_integer and self.bits < 8:
@@ -127,12 +128,12 @@ class DType:
 
     @property
     def format(self) -> FloatFormat:
-        """What numbers a floating-point type has."""
+        """The numbers that a floating-point type has."""
         return _format(self.numpy)
 
     @property
     def has_zero(self) -> bool:
-        """Whether 0 is a number of the type: not so where there are powers of two only."""
+        """Whether the type has 0: not if it has powers of two only."""
         return not self.is_float or self.format.has_zero
 
     @property
@@ -145,7 +146,7 @@ class DType:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether elements are floats, or complex numbers of two: what is rounded, and has derivatives."""
+        """Whether elements are floats, or complex numbers: they are rounded, and have derivatives."""
         return self.kind in ("float", "complex")
 
     @property
@@ -154,12 +155,12 @@ class DType:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether of any two elements one is the larger: not so of complex numbers."""
+        """Whether any two elements are ordered: not for complex numbers."""
         return self.kind != "complex"
 
     @property
     def component(self) -> DType:
-        """The element type of the real and of the imaginary part; of any other type, itself."""
+        """The element type of the real and of the imaginary part; for any other type, itself."""
         return {"c64": f32, "c128": f64}.get(self.name, self)
 
     @property
@@ -237,12 +238,12 @@ def _by_numpy() -> dict[np.dtype[np.generic], DType]:
 
 
 def dtype_of(dtype: np.dtype[np.generic]) -> DType:
-    """The element type that a numpy dtype stands for. Raises KeyError if there is none."""
+    """The element type of a numpy dtype. Raises KeyError if there is none."""
     return _by_numpy()[dtype]
 
 
 def size_problem(type: TensorType) -> str:
-    """Why no tensor of the type can be addressed, in words; empty if one can."""
+    """Why a tensor of the type cannot be addressed, in words; empty if it can."""
     if type.size > MAX_ELEMENTS:
         return f"a tensor {type} is too large: it has more than 2**48 elements"
     if max(type.shape, default=0) > MAX_DIM:
@@ -259,7 +260,7 @@ class TensorType:
     dtype: DType
     _size: int = field(init=False, default=-1, repr=False, compare=False)
     _nbytes: int = field(init=False, default=-1, repr=False, compare=False)
-    """The elements and the bytes, once they were asked for."""
+    """The numbers of elements and of bytes, cached."""
 
     @property
     def rank(self) -> int:
@@ -267,14 +268,14 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         if self._size < 0:
             object.__setattr__(self, "_size", math.prod(self.shape))
         return self._size
 
     @property
     def nbytes(self) -> int:
-        """Bytes of elements one after the other: the last byte may be filled in part."""
+        """The bytes of all elements without gaps: the last byte may be filled in part."""
         if self._nbytes < 0:
             object.__setattr__(self, "_nbytes", math.ceil(self.size * self.dtype.nbytes))
         return self._nbytes

@@ -1,7 +1,7 @@
-"""Reductions over devices, written with the collectives that devices have.
+"""Rewrites reductions over devices as the collectives that backends have.
 
-Backends add up over devices and find extremes, and scatter sums. Any other reduction is an exchange of parts that each
-device then reduces by itself; so the program has what is sent, and how much that is.
+Backends have sums, which they can also scatter, minima and maxima. Any other reduction is an exchange of parts that
+each device then reduces itself. So the program contains what is sent, and how much.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from passes.rewrite import map_ops, with_parts
 
 
 def write_reductions(program: Program, machine: Machine) -> Program:
-    """The SPMD program without all_reduce and reduce_scatter ops that no backend runs in one call, in the parts that
-    take least on a machine."""
+    """The SPMD program with all_reduce and reduce_scatter ops that no backend has as a single call replaced by the
+    exchanges that take the least time on a machine."""
     functions = {name: _function(f, machine) for name, f in program.functions.items()}
     return with_parts(program, functions=functions)
 
@@ -53,7 +53,7 @@ def _is_to_be_written(op: Op) -> bool:
 
 
 _WRITTEN: Registry[Callable[[RegionBuilder, Op, Machine], Value]] = Registry()
-"""How collectives that reduce are written by others."""
+"""How collectives that reduce are written with other collectives."""
 
 
 @_WRITTEN.of("reduce_scatter")
@@ -74,7 +74,7 @@ def _exchanged_and_reduced(b: RegionBuilder, op: Op, x: Value, dim: int) -> Valu
 
 @_WRITTEN.of("all_reduce")
 def _all_reduce(b: RegionBuilder, op: Op, machine: Machine) -> Value:
-    """Everything from everyone, or, of what is larger, a part from everyone and their reductions."""
+    """Gathers all operands or, for large ones, exchanges parts and gathers the reduced ones."""
     x, axes, name = op.operands[0], axes_attr(op.attrs), op.result.name
     group = axes_size(axes)
     if len(reduction_in_parts(machine, axes, x.type.nbytes)) == 1:

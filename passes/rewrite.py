@@ -1,6 +1,6 @@
-"""Programs rewritten op by op, and copies in which values differ.
+"""Rewrites programs op by op, and copies them with other values.
 
-What is not rewritten is the same object before and after, so that nobody verifies it, or asks about it, again.
+What is not rewritten is the same object before and after, so that it is not verified or examined again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ Whole = TypeVar("Whole", Program, Function, Region, Op)
 
 
 def with_parts(whole: Whole, **parts: Any) -> Whole:
-    """The program, function, region or op with these functions, body, ops, operands and so on; itself if they are its
-    own."""
+    """The program, function, region or op with these functions, body, ops, operands and so on; the same object if it
+    has them already."""
     are_own = all(getattr(whole, name) == part for name, part in parts.items())
     return whole if are_own else replace(whole, **parts)
 
 
 def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
-    """The region with the ops that `each` makes of its ops, of each once what it holds is rewritten so."""
+    """The region with each op replaced by the ops that `each` returns for it. Regions inside an op are rewritten
+    first."""
     ops: list[Op] = []
     for op in region.ops:
         inside = with_parts(op, regions=tuple([map_ops(r, each) for r in op.regions])) if op.regions else op
@@ -32,7 +33,7 @@ def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
 
 
 def map_program(program: Program, each: Callable[[Op], Iterable[Op]]) -> Program:
-    """The program with the ops that `each` makes of its ops, as in `map_ops`."""
+    """The program with each op replaced by the ops that `each` returns for it, as in `map_ops`."""
     functions = {name: with_parts(f, body=map_ops(f.body, each)) for name, f in program.functions.items()}
     return with_parts(program, functions=functions)
 
@@ -42,8 +43,8 @@ def map_values(
     value: Callable[[Value], Value],
     result: Callable[[Function, int], Result],
 ) -> Program:
-    """The same program with each value replaced by `value` of it, of the same type, and each declared result by
-    `result`. Ops of which no value is replaced stay."""
+    """The program with each value replaced by what `value` returns for it, of the same type, and each declared result
+    by what `result` returns. Ops without replaced values are kept."""
     functions: dict[str, Function] = {}
     for function in program.functions.values():
         copies: dict[Value, Value] = {}
@@ -54,12 +55,12 @@ def map_values(
 
 
 def copy_function(function: Function, name: str) -> Function:
-    """The same function under another name, of values of its own."""
+    """The function under another name, with new values."""
     return replace(function, name=name, body=_copy_region(function.body, lambda value: replace(value), {}))
 
 
 def rename_callees(function: Function, names: Mapping[Op, str]) -> Function:
-    """The function with these of its calls going to other functions."""
+    """The function with some of its calls redirected to other functions."""
 
     def renamed(op: Op) -> Iterable[Op]:
         yield replace(op, attrs={**op.attrs, "function": names[op]}) if op in names else op

@@ -1,7 +1,8 @@
-"""What follows from the name, the attributes and the types of an op: found out once for all ops that have the same.
+"""Facts that follow from the name, attributes and types of an op, found once for all ops that have the same.
 
-Most ops of a large program do to other tensors what an op before them did: layers are alike. Passes ask for the factor
-rule of an op, and for what it is linear in, again and again; its signature knows, and is handed on to copies of it.
+Most ops of a large program repeat what an earlier op did to other tensors, because layers are alike. Passes need the
+factor rule of an op, and what it is linear in, again and again. An op's signature caches both, and is passed on to
+copies of the op.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from ir.program import Op
 
 
 class Signature:
-    """The facts about ops of one name, of the same attributes and types. Two ops may have one or equal ones."""
+    """Facts about ops with the same name, attributes and types. Equal ops may share a signature, or have equal ones."""
 
     def __init__(self, op: Op) -> None:
         self._op = Op(op.name, op.operands, op.results, op.attrs)
-        """One without what it says of itself: none of these knows its signature, and so keeps it alive."""
+        """A representative op without a signature of its own, so that it does not keep this signature alive."""
         self.opdef = OPS[op.name]
         rule = self.opdef.factors
         self.rule: FactorRule | None = rule(self._op) if rule is not None else None
-        """None for ops that hold regions or communicate."""
+        """None for ops that have regions or communicate."""
 
     @cached_property
     def spreading(self) -> tuple[FactorRule, ...]:
-        """Other views along which axes spread from tensor to tensor."""
+        """Other views, along which axes propagate from tensor to tensor."""
         view = self.opdef.spreading
         rule = view(self._op) if view is not None else None
         return (rule,) if rule is not None else ()
@@ -39,23 +40,23 @@ class Signature:
 
     @cached_property
     def has_candidates(self) -> bool:
-        """Whether only the op itself can combine partial results of some factor."""
+        """Whether some factor has partial results that only the op itself can combine."""
         rules = self.other_rules if self.rule is None else (self.rule, *self.other_rules)
         return any(f.has_candidates for rule in rules for f in rule.factors)
 
     @cached_property
     def linearity(self) -> tuple[Linearity, ...]:
-        """What the op commutes with."""
+        """The groups of operands in which the op is linear."""
         return self.opdef.linearity(self._op)
 
     @cached_property
     def commuting(self) -> frozenset[int]:
-        """The operands that it is linear in, each at least together with others."""
+        """The operands that the op is linear in, by themselves or together with others."""
         return frozenset([position for linear in self.linearity for position in linear.group])
 
     @cached_property
     def leaves_a_sum(self) -> bool:
-        """Whether devices have parts of a sum where some factor is split."""
+        """Whether devices have partial sums if some factor is split."""
         return self.rule is not None and any(f.reduction == "sum" for f in self.rule.factors)
 
 
@@ -66,19 +67,19 @@ def signature_of(op: Op) -> Signature:
 
 
 def hand_on_signature(op: Op, copy: Op) -> None:
-    """What is known of an op is known of a copy, which has other values of the same types."""
+    """Gives a copy of an op, with other values of the same types, the op's signature."""
     if op.signature is not None:
         object.__setattr__(copy, "signature", op.signature)
 
 
 class Signatures:
-    """Those of the ops of a program: ops that do the same share one."""
+    """The signatures of a program's ops: equal ops share one."""
 
     def __init__(self) -> None:
         self._found: dict[object, Signature] = {}
 
     def of(self, op: Op) -> Signature:
-        """The signature of an op without regions. One that it has, or the first of its kind has, is shared."""
+        """The signature of an op without regions: its own, or that of the first equal op."""
         types = tuple([v.type for v in (*op.operands, *op.results)])
         key = op.name, len(op.operands), tuple(op.attrs.items()), OPS[op.name].numbers(op.attrs), types
         found = self._found.get(key)

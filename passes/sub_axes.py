@@ -2,7 +2,7 @@
 
 A program may split tensors over whole axes and over parts of axes. Cutting each axis wherever some sharding cuts it
 makes sub-axes, as Shardy calls them, any two of which are equal or disjoint: a set of them can be compared, moved and
-counted without arithmetic. Those of a program that uses whole axes only are the axes.
+counted without arithmetic. If a program uses whole axes only, the sub-axes are the axes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ir.program import Program, Result, Value, all_ops, values_within
 from ir.sharding import ReductionKind, Sharding
 
 Pairs = tuple[tuple[AxisRef, AxisRef], ...]
-"""Parts of another mesh's axes, each with a part of the home mesh's of the same size."""
+"""Parts of another mesh's axes, each with a part of the same size of the home mesh's axes."""
 
 
 @dataclass(frozen=True)
 class SubAxes:
-    """Where each axis of the home mesh is cut, the sub-axes between in mesh order, and the way home from other meshes.
+    """The cuts of each axis of the home mesh, the sub-axes between them in mesh order, and the matching of other
+    meshes' axes.
 
     All meshes have the same number of devices, so the same primes: after one collective_permute, a tensor on a mesh in
     another device order is one on the home mesh, whatever the two meshes' axes are.
@@ -41,18 +42,18 @@ class SubAxes:
 
     @functools.cached_property
     def rank(self) -> dict[AxisRef, int]:
-        """Each sub-axis's place in mesh order."""
+        """The position of each sub-axis in mesh order."""
         return {a: i for i, a in enumerate(self.all)}
 
     @functools.cached_property
     def primes(self) -> SubAxes:
-        """The same with every sub-axis cut into parts of prime size."""
+        """The same axes with every sub-axis cut into parts of prime size."""
         parts = [part for sub_axis in self.all for part in prime_parts(sub_axis)]
         return SubAxes(self.mesh, _cuts(self.mesh, parts), self.ways_home)
 
     def cut_at(self, places: Iterable[tuple[str, int]]) -> SubAxes:
-        """The same with axes cut at these places too (names, and products of the parts before), in order, but for those
-        that no parts refine together with the other cuts."""
+        """The same axes with additional cuts (names, and products of the parts before), in order. Cuts that have no
+        common refinement with the others are left out."""
         cuts = dict(self.cuts)
         for name, place in sorted(places):
             ends = {*cuts[name], self.mesh.axis(name).size}
@@ -73,7 +74,7 @@ class SubAxes:
 
     @functools.cached_property
     def _parts(self) -> dict[AxisRef, tuple[AxisRef, ...]]:
-        """The sub-axes of each axis that was asked for."""
+        """The sub-axes of axes that were requested before."""
         return {}
 
     def split_partial(
@@ -82,14 +83,14 @@ class SubAxes:
         return tuple((sub_axis, kind) for axis, kind in partial for sub_axis in self.split((axis,)))
 
     def home(self, sharding: Sharding) -> Sharding:
-        """The sharding on the home mesh that splits every dim as `sharding` does, devices renamed."""
+        """The sharding on the home mesh that splits every dim as `sharding` does, with devices renamed."""
         if sharding.mesh == self.mesh:
             return sharding
         return _renamed(sharding, self.mesh, self.ways_home[sharding.mesh])
 
 
 def shardings_of(program: Program) -> Iterable[Sharding]:
-    """Every sharding that the program mentions."""
+    """All shardings in the program."""
     for function in program.functions.values():
         ends: tuple[Value | Result, ...] = (*values_within(function.body), *function.results)
         for value in ends:
@@ -98,7 +99,8 @@ def shardings_of(program: Program) -> Iterable[Sharding]:
 
 
 def find_sub_axes(program: Program) -> SubAxes:
-    """Those of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
+    """The sub-axes of the program's default mesh. Raises SpmdcError (E307) if shardings have cuts of an axis without a
+    common refinement."""
     mesh = program.mesh
     used: dict[Mesh, set[AxisRef]] = {m: set() for m in program.meshes}
     seen = set(shardings_of(program))
@@ -112,18 +114,19 @@ def find_sub_axes(program: Program) -> SubAxes:
 
 
 def find_sub_axes_of(mesh: Mesh, shardings: Iterable[Sharding]) -> SubAxes:
-    """Those of a mesh that these shardings on it cut it into."""
+    """The sub-axes into which shardings on a mesh cut its axes."""
     parts = cut_mesh(mesh, {axis for sharding in shardings for axis in sharding.used_axes()})
     return SubAxes(mesh, _cuts(mesh, parts), {})
 
 
 def _cuts(mesh: Mesh, parts: Sequence[AxisRef]) -> dict[str, frozenset[int]]:
-    """Where each axis of a mesh is cut into these parts."""
+    """The cuts of each axis of a mesh between these parts."""
     return {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
 
 
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:
-    """Each part of prime size with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in size."""
+    """Each part of prime size, paired with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in
+    size."""
     if other.size != mesh.size:
         raise error(
             "E304",

@@ -1,7 +1,7 @@
-"""How a gather or a scatter addresses boxes of its operand: the dimension numbers of both, in one form.
+"""How a gather or a scatter addresses boxes of its operand, in a common form.
 
-A gather reads the boxes that a scatter writes. What StableHLO calls `offset_dims` there and `update_window_dims` here,
-and so on, are the same thing; factor rules, kernels and the partitioner work on this form.
+A gather reads the boxes that a scatter writes. What StableHLO calls `offset_dims` for a gather and `update_window_dims`
+for a scatter, and so on, are the same thing; factor rules, kernels and the partitioner use this form.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ir.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The attributes' names: `window` the dims of the slices that count within a box, `dropped` the operand dims of box
-    size 1 that slices lack, `batching` operand dims walked in step with `indices_batching`, `addressed` the operand dim
-    of each component of an index vector."""
+    """The names of the attributes: `window` has the dims of the slices that count within a box, `dropped` the operand
+    dims of box size 1 that slices lack, `batching` the operand dims that go in step with the index dims
+    `indices_batching`, and `addressed` the operand dim of each component of an index vector."""
 
     window: str
     dropped: str
@@ -49,8 +49,8 @@ class Addressing:
     """Boxes of an operand. "Slices" are what a gather reads and what a scatter's updates are.
 
     `sizes` has the size of a box in each operand dim. `window` pairs operand dims with the slices dims that count
-    within a box; `batch` pairs the dims of indices, all but the one of index vectors, with slices dims; `shared` pairs
-    operand dims with the dim of indices that walks them too. `addressed` has the operand dim of each component of an
+    within a box. `batch` pairs the dims of indices, except that of index vectors, with slices dims. `shared` pairs
+    operand dims with the index dim that they go in step with. `addressed` has the operand dim of each component of an
     index vector, which is along `vector_dim`; None if each index is a vector of one component.
     """
 
@@ -62,7 +62,7 @@ class Addressing:
     vector_dim: int | None
 
     def is_whole(self, dim: int, shape: Sequence[int]) -> bool:
-        """Whether boxes have all of that operand dim, which the slices then have too."""
+        """Whether boxes have all of that operand dim, so that the slices have it too."""
         return self.sizes[dim] == shape[dim] and any(dim == d for d, _ in self.window)
 
 
@@ -85,7 +85,8 @@ def addressing(spelling: Spelling, attrs: Attrs, sizes: tuple[int, ...], indices
 
 
 def reading(attrs: Attrs, sizes: tuple[int, ...]) -> dict[str, Attr]:
-    """The attributes of a gather of the boxes, of these sizes, that a scatter with the attributes writes."""
+    """The attributes of the gather that reads the boxes, of these sizes, which a scatter with these attributes
+    writes."""
     named = {read: attrs[written] for read, written in zip(astuple(GATHER), astuple(SCATTER), strict=True)}
     return {**named, "index_vector_dim": attrs["index_vector_dim"], "slice_sizes": sizes}
 
@@ -107,7 +108,7 @@ def box_sizes(attrs: Attrs, operand: TensorType, updates: Sequence[int]) -> tupl
 
 
 def check_addressing(spelling: Spelling, attrs: Attrs, operand: TensorType, indices: TensorType) -> None:
-    """Raises TypeRuleError if the dimension numbers fit neither one another nor the operands."""
+    """Raises TypeRuleError if the dimension numbers are inconsistent, or do not fit the operands."""
     s = spelling
     window, dropped = ints_attr(attrs, s.window), ints_attr(attrs, s.dropped)
     batching, walked = ints_attr(attrs, s.batching), ints_attr(attrs, s.indices_batching)

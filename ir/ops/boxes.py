@@ -1,18 +1,19 @@
-"""Who sends what to whom in a box exchange along one dim.
+"""Which device sends what to which in a box exchange along one dim.
 
 A dim of size n is in shards of `chunk` elements on a row of devices, and device i needs the elements of the box
 [start + step · i, start + step · i + size). Both are arithmetic progressions, so everything here is closed-form
 arithmetic on a device's position, whatever the number of devices.
 
-Only elements phase + every · k are wanted: those that a strided slice keeps, or those that exist, where there are holes
-between the elements. They are numbered by k; shards and boxes hold as many of them as they hold, which may differ by
-one from device to device.
+Only the elements phase + every · k are wanted: those that a strided slice keeps, or those that exist, if there are
+holes between the elements. They are numbered by k. The number of wanted elements in a shard or a box may differ by one
+from device to device.
 
 The transfers are grouped into rounds, each of which is a permutation. If boxes advance at least as fast as shards,
-round r takes receiver i to the r-th shard that its box touches; otherwise source j to the r-th box that touches its
-shard. Either way no device sends or receives twice in a round. A device takes part in rounds that follow one another,
-and all in the same ones but those near the ends of the tensor, whose rounds `passes/optimize/rounds.py` sends with
-others: then boxes that do not overlap take at most one message more than the busiest device has transfers.
+receiver i gets data in round r from the r-th shard that its box overlaps; otherwise source j sends in round r to the
+r-th box that overlaps its shard. Either way no device sends or receives twice in a round. A device takes part in
+consecutive rounds, and all devices in the same ones except near the ends of the tensor. The rounds of those
+`passes/optimize/rounds.py` sends with others. Boxes that do not overlap then take at most one message more than the
+busiest device has transfers.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ class Boxes:
 
     @property
     def by_receiver(self) -> bool:
-        """Whether rounds are numbered by the shards a receiver takes from, not by the boxes a source sends to."""
+        """Whether rounds are numbered by the shards that a receiver takes from, rather than by the boxes that a source
+        sends to."""
         return abs(self.step) >= self.chunk
 
     def number(self, position: Any) -> Any:
-        """How many elements are wanted before a position, or before each of an array of them: k of the next one."""
+        """The number of wanted elements before a position, or before each of an array of positions: k of the next
+        one."""
         return -((self.phase - position) // self.every)
 
     @property
@@ -63,7 +66,7 @@ class Boxes:
         return -(-self.size // self.every)
 
     def overlap(self, receiver: Any, source: Any) -> Any:
-        """How many wanted elements the source holds that the receiver needs, or each of an array of them."""
+        """The number of wanted elements that the source has and the receiver needs, or an array of them."""
         first = self.start + self.step * receiver
         low = np.maximum(self.number(first), self.number(self.chunk * source))
         high = np.minimum(self.number(first + self.size), self.number(np.minimum(self.chunk * (source + 1), self.n)))
@@ -71,9 +74,9 @@ class Boxes:
         return moved * (receiver < self.receivers) if self.receivers else moved
 
     def source_of(self, i: Any, round: int, down: Down = operator.floordiv) -> Any:
-        """Where receiver i takes from in a round, if it takes anything.
+        """The source that receiver i receives from in a round, if it receives anything.
 
-        `down` divides and rounds down; positions may be anything that it takes, and that can be added and multiplied.
+        `down` divides and rounds down. Positions may be anything that it accepts, and that can be added and multiplied.
         """
         if self.by_receiver:
             return down(i * self.step + self.start, self.chunk) + round
@@ -86,7 +89,7 @@ class Boxes:
         return down(before * self.step + self.start, self.chunk) - 1
 
     def receiver_of(self, j: Any, round: int, down: Down = operator.floordiv) -> Any:
-        """Where source j sends to in a round, if it sends anything; `down` as for `source_of`."""
+        """The receiver that source j sends to in a round, if it sends anything; `down` as for `source_of`."""
         if not self.by_receiver:
             if self.step > 0:
                 return down(j * self.chunk - (self.start + self.size), self.step) + (1 + round)
@@ -98,7 +101,8 @@ class Boxes:
         return down(begin * -1 + (self.start + 1 - self.chunk) + (-self.step - 1), -self.step)
 
     def rounds(self, devices: int) -> tuple[tuple[int, int], ...]:
-        """(round, elements): each round in which anything moves, and the most that one of its transfers carries."""
+        """(round, elements) for each round with any transfer: the largest number of elements in one of its
+        transfers."""
         _, rounds, moved = self._transfers(self.row((self,), devices).chosen, devices)
         numbers, which = np.unique(rounds, return_inverse=True)
         most = np.zeros(len(numbers), np.int64)
@@ -106,12 +110,12 @@ class Boxes:
         return tuple((int(r), int(m)) for r, m in zip(numbers, most, strict=True))
 
     def has_more_rounds(self, number: int, devices: int) -> bool:
-        """Whether anything moves in more rounds than so many."""
+        """Whether more than that many rounds have transfers."""
         return self.least_rounds(devices) > number or len(self.rounds(devices)) > number
 
     def least_rounds(self, devices: int) -> int:
-        """As many rounds there are at least: about as many as shards that one box touches, or boxes that have one
-        element."""
+        """A lower bound on the number of rounds: about the number of shards that one box overlaps, or of boxes that
+        contain one element."""
         count, step = self._count(devices), abs(self.step)
         first = self.start if self.step > 0 else self.start + self.step * (count - 1)
         found = 0
@@ -128,7 +132,7 @@ class Boxes:
         return found - 1
 
     def keeps_own(self, devices: int) -> bool:
-        """Whether any device needs something of its own shard."""
+        """Whether any device needs elements of its own shard."""
         chosen = self.row((self,), devices).chosen
         return bool(np.any(self.overlap(chosen, chosen)))
 
@@ -138,20 +142,20 @@ class Boxes:
         return min(ends) < 0 or max(ends) + self.size > self.n
 
     def furthest(self, devices: int) -> int:
-        """How far from the tensor's first element anything lies that is reckoned with: shards and boxes, and those next
-        to them."""
+        """The largest distance from the tensor's first element in the arithmetic here: of shards, boxes, and their
+        neighbours."""
         begins = abs(self.start), abs(self.start + self.step * devices)
         return max(self.n, self.chunk * devices, *begins) + abs(self.step) + self.size + self.chunk
 
     @staticmethod
     def row(exchanges: Iterable[Boxes], devices: int) -> Row:
-        """The row in which devices are alike that receive alike in all of these."""
+        """The row in which devices are equal if they receive equally in all of these exchanges."""
         if devices <= FEW:
             return row_of((), devices)
         return row_of((each.receiving(devices) for each in exchanges), devices)
 
     def receiving(self, devices: int) -> tuple[Stretch, ...]:
-        """Stretches of devices that receive alike."""
+        """Stretches of devices that receive equally."""
         count, step, end = self._count(devices), self.step, min(self.n, self.chunk * devices)
         firsts = (-(self.start // step), (end - self.size - self.start) // step)
         low, last = firsts if step > 0 else (-((end - self.size - self.start) // -step), self.start // -step)
@@ -160,7 +164,7 @@ class Boxes:
         return self._stretches(self._receivers(devices), inside, both // math.gcd(step, both), devices)
 
     def sending(self, devices: int) -> tuple[Stretch, ...]:
-        """Stretches of devices that send alike."""
+        """Stretches of devices that send equally."""
         count, step, chunk = self._count(devices), abs(self.step), self.chunk
         first = self.start if self.step > 0 else self.start + self.step * (count - 1)
         end = first + step * (count - 1) + self.size
@@ -170,8 +174,8 @@ class Boxes:
         return self._stretches(some, inside, both // math.gcd(chunk, both), devices)
 
     def _stretches(self, some: range, inside: range, period: int, devices: int) -> tuple[Stretch, ...]:
-        """`some` send or receive anything, and those `inside` all in the same way, but for those that meet their own
-        shard where their neighbours do not."""
+        """The stretches if devices in `some` send or receive anything, and those `inside` all in the same way, except
+        where a box overlaps the device's own shard and the neighbours' boxes do not."""
         own = self._own()
         ends = {0, devices, some.start, some.stop, inside.start, inside.stop, own.start, own.stop}
         cuts = sorted(end for end in ends if 0 <= end <= devices)
@@ -182,7 +186,8 @@ class Boxes:
         return tuple(found)
 
     def _own(self) -> range:
-        """The positions at which a box meets the shard of the same device; none if it is so at all or at none."""
+        """The positions at which a box overlaps the shard of the same device; empty if that is so at all positions or
+        at none."""
         faster = self.step - self.chunk
         if faster == 0:
             return range(0)
@@ -190,8 +195,8 @@ class Boxes:
         return range(ends[0], ends[1] + 2)
 
     def received(self, chosen: Positions, devices: int) -> Positions:
-        """Wanted elements that the devices `chosen` receive: of every round in which they take part, the largest
-        transfer."""
+        """The wanted elements that the devices `chosen` receive: the largest transfer of every round in which they take
+        part."""
         which, rounds, _ = self._transfers(chosen, devices)
         totals = np.zeros(len(chosen), np.int64)
         for r, elements in self.rounds(devices):
@@ -199,7 +204,7 @@ class Boxes:
         return totals
 
     def lacking(self, chosen: Positions, devices: int) -> Positions:
-        """Wanted elements that the devices `chosen` need and do not hold."""
+        """The number of wanted elements that the devices `chosen` need and do not have."""
         which, _, moved = self._transfers(chosen, devices)
         totals = np.zeros(len(chosen), np.int64)
         np.add.at(totals, which, moved)
@@ -217,7 +222,7 @@ class Boxes:
         return tuple(int(place) for place in places if 0 < place < self.count)
 
     def cut(self, places: Sequence[int]) -> tuple[Boxes, ...]:
-        """Boxes side by side that make up these; `places` are counted in wanted elements from the beginning."""
+        """Adjacent boxes that make up these boxes; `places` are counted in wanted elements from the beginning."""
         ends = [0, *places, self.count]
         parts: list[Boxes] = []
         for first, end in itertools.pairwise(ends):
@@ -226,7 +231,7 @@ class Boxes:
         return tuple(parts)
 
     def compact(self) -> Boxes | None:
-        """The same exchange of the wanted elements alone, if all shards and all boxes hold as many of them."""
+        """The same exchange with wanted elements only, if all shards and all boxes have equal numbers of them."""
         if self.chunk % self.every or self.step % self.every:
             return None
         first = self.number(self.start)
@@ -240,7 +245,8 @@ class Boxes:
         )
 
     def _transfers(self, chosen: Positions, devices: int) -> tuple[Positions, Positions, Positions]:
-        """Of each transfer to the devices `chosen` from another: which of them it is to, round, and wanted elements."""
+        """For each transfer to the devices `chosen`: the receiver's number among these, the round, and the wanted
+        elements."""
         which, low, high = self._needed(chosen, devices)
         i = chosen[which]
         begin = (self.phase + self.every * low) // self.chunk
@@ -259,17 +265,17 @@ class Boxes:
         return indices, rounds, amounts
 
     def _needed(self, chosen: Positions, devices: int) -> tuple[Positions, Positions, Positions]:
-        """Which of the devices `chosen` need elements of the tensor, and their boxes as `_box` returns them."""
+        """Which of the devices `chosen` need elements of the tensor, and their boxes as returned by `_box`."""
         low, high = self._box(self.start + self.step * chosen)
         some = np.flatnonzero((low < high) & (chosen < self._count(devices)))
         return some, low[some], high[some]
 
     def _box(self, first: Any) -> tuple[Any, Any]:
-        """The wanted elements in a box that begins at `first`, [low, high); none if low >= high."""
+        """The range [low, high) of wanted elements in a box that begins at `first`; empty if low >= high."""
         return np.maximum(self.number(first), 0), np.minimum(self.number(first + self.size), self.number(self.n))
 
     def _count(self, devices: int) -> int:
-        """The devices that may need something."""
+        """The number of devices that may need something."""
         return min(devices, self.receivers or devices)
 
     def _last(self, high: Any) -> Any:
@@ -283,7 +289,8 @@ class Boxes:
         return range(max(0, ends[0]), min(last, self.receivers) if self.receivers else last)
 
     def to_attr(self) -> tuple[int, ...]:
-        """As the attribute `boxes` of an op: `[n, chunk, start, step, size]`, then what is not usual."""
+        """The attribute `boxes` of an op: `[n, chunk, start, step, size]`, then fields that differ from their
+        defaults."""
         usual = self.n, self.chunk, self.start, self.step, self.size
         if (self.every, self.receivers) == (1, 0):
             return usual
@@ -291,26 +298,26 @@ class Boxes:
 
     @staticmethod
     def from_attr(value: Attr) -> Boxes:
-        """From the attribute `boxes` of an op."""
+        """The boxes of the attribute `boxes` of an op."""
         assert isinstance(value, tuple)
         return Boxes(*(v for v in value if isinstance(v, int)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """A round of an exchange on a row of devices. Rounds are equal in which the same send to the same."""
+    """A round of an exchange on a row of devices. Rounds with the same senders and receivers are equal."""
 
     boxes: Boxes
     number: int
     devices: int
 
     def sources(self, receivers: Positions) -> Positions:
-        """Which device each of these receives from; -1 if from none."""
+        """The device that each of these receives from; -1 if it receives nothing."""
         sources = self.boxes.source_of(receivers, self.number)
         return np.where(self._takes_part(receivers, sources), sources, -1)
 
     def receivers(self, sources: Positions) -> Positions:
-        """Which device each of these sends to; -1 if to none."""
+        """The device that each of these sends to; -1 if it sends nothing."""
         receivers = self.boxes.receiver_of(sources, self.number)
         return np.where(self._takes_part(receivers, sources), receivers, -1)
 
@@ -343,7 +350,8 @@ class Round:
 
 
 def row_of_rounds(rounds: Collection[Round]) -> Row:
-    """The row, of one axes' positions, in which devices are alike that send and receive alike in all of the rounds."""
+    """The row, along the axes' positions, in which devices are equal that send and receive equally in all of the
+    rounds."""
     devices = max((each.devices for each in rounds), default=1)
     if devices <= FEW:
         return row_of((), devices)

@@ -1,7 +1,7 @@
-"""What devices say to one another: the communication ops of SPMD programs and manual regions (GShard, section 3.3.1).
+"""Collectives: the communication ops of SPMD programs and manual regions (GShard, section 3.3.1).
 
 Groups are mesh axes, never lists of device ids, so an op's size does not depend on the number of devices. The factor
-rules are for manual regions, whose values may be split, or partial, along the axes that are free there.
+rules are for manual regions, whose values may be split, or partial, along axes that are free there.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
 
 
 def orders_attr(attrs: Attrs) -> tuple[DeviceOrder, DeviceOrder] | None:
-    """Target and source of a collective_permute; None of any other op."""
+    """Target and source of a collective_permute; None for any other op."""
     target, source = attrs.get("target"), attrs.get("source")
     return (target, source) if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder) else None
 
 
 def is_in_one_call(op: Op) -> bool:
-    """Whether backends have that all_reduce or reduce_scatter as one collective, and need not put it together."""
+    """Whether backends have this all_reduce or reduce_scatter as a single collective."""
     kind, dtype = op.attrs["kind"], op.operands[0].dtype
     if op.name == "reduce_scatter":
         return kind == "sum"
@@ -74,13 +74,13 @@ def collective_axes(op: Op) -> tuple[AxisRef, ...]:
 
 
 def collective_group(op: Op) -> int:
-    """How many devices take part in one group of a collective."""
+    """The number of devices in one group of a collective."""
     orders = orders_attr(op.attrs)
     return axes_size(orders[0].axes if orders is not None else axes_attr(op.attrs))
 
 
 def communication_of(name: str) -> Communication:
-    """What devices send in the collective of that name. Raises KeyError for any other op."""
+    """The communication of the collective of that name. Raises KeyError for any other op."""
     found = OPS[name].communication
     if found is None:
         raise KeyError(name)
@@ -88,7 +88,7 @@ def communication_of(name: str) -> Communication:
 
 
 def replicates(op: Op) -> bool:
-    """Whether all devices of a group have the same after a collective."""
+    """Whether all devices of a group have the same result after a collective."""
     sends = OPS[op.name].communication
     return sends is not None and sends.replicates
 
@@ -141,7 +141,7 @@ def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
 
 
 _FURTHEST = 2**40
-"""No element, nor device, is further from another."""
+"""The limit on the distance between elements, and between devices."""
 
 
 def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
@@ -192,14 +192,15 @@ def _check_boxes(boxes: Sequence[int]) -> None:
 
 
 def _factors(op: Op) -> FactorRule:
-    """Dims that the devices put together or take apart stay whole, the others may be split along other axes."""
+    """The dims that devices join or cut stay whole; the others may be split along other axes."""
     fixed = {op.attrs[name] for name in ("dim", "split", "concat") if name in op.attrs}
     dims = tuple(() if d in fixed else (d,) for d in range(op.result.type.rank))
     return FactorRule(tuple(Factor(n) for n in op.result.shape), (dims,) * len(op.operands), (dims,))
 
 
 def _all_or_one(op: Op) -> tuple[Linearity, ...]:
-    """In all operands together; an extreme of equal results of the others is what they are."""
+    """The op commutes with reductions of all operands together. With an extreme it commutes also in one operand alone,
+    because an extreme of equal values is that value."""
     count = len(op.operands)
     alone = [Linearity(("max", "min", "and", "or"), (k,)) for k in range(count) if count > 1]
     return (Linearity(REDUCTION_KINDS, tuple(range(count))), *alone)
@@ -225,12 +226,12 @@ def _terms(op: Op, bounds: Sequence[float]) -> float:
 
 
 def _its_share(group: int, nbytes: int) -> float:
-    """All but what comes from the device itself."""
+    """All bytes but those of the device itself."""
     return (group - 1) / group * nbytes
 
 
 def rounds_of(attrs: Attrs) -> tuple[Round, ...]:
-    """The round of a `box_permute`, or those of a `box_permutes`."""
+    """The round of a `box_permute`, or the rounds of a `box_permutes`."""
     devices, boxes, rounds = axes_size(axes_attr(attrs)), attrs["boxes"], attrs["round"]
     if isinstance(rounds, int):
         return (Round(Boxes.from_attr(boxes), rounds, devices),)

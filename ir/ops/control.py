@@ -1,7 +1,7 @@
 """Ops that hold regions or name functions: while, case, call, map, manual.
 
-All but map have no factor rule: propagation and partitioning look through them (`ir.program.Region`). Which of them an
-op is, its declaration says; other files ask that, and not its name.
+All but map have no factor rule: propagation and partitioning look inside them (`ir.program.Region`). An op's
+declaration says which of them it is; other files use that instead of its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ir.types import TensorType
 
 
 def control_of(op: Op) -> ControlKind | None:
-    """How the op runs its regions or its function; None if it has neither, or is no op that there is."""
+    """How the op runs its regions or its function; None if it has neither, or is not a declared op."""
     return CONTROLS.get(op.name)
 
 
@@ -34,7 +34,7 @@ def is_call(op: Op) -> bool:
 
 
 def mapped_functions(program: Program) -> frozenset[str]:
-    """The functions that are mapped over elements, and those that they call: they work on scalars."""
+    """The functions that are mapped over elements, and their callees: they compute on scalars."""
     mapped = [callee_of(op) or "" for op in all_ops(program) if is_map(op)]
     return frozenset(reached(mapped, lambda name: called_in(program.functions[name].body)))
 
@@ -48,13 +48,13 @@ def is_manual(op: Op) -> bool:
 
 
 def takes_operands_in(op: Op) -> bool:
-    """Whether the operands are what the op's regions take as parameters."""
+    """Whether the op's operands become the parameters of its regions."""
     return CONTROLS.get(op.name) in (ControlKind.LOOP, ControlKind.MANUAL)
 
 
 def runs_of_region(op: Op, i: int) -> int | None:
-    """How often a region runs each time that the op does: a loop's condition once more than its body, any other once at
-    the most. None if that is not known."""
+    """How often a region runs for each run of the op: a loop's condition once more than its body, any other region at
+    most once. None if that is not known."""
     if not is_loop(op):
         return 1
     trips = op.attrs.get("trip_count")
@@ -62,7 +62,8 @@ def runs_of_region(op: Op, i: int) -> int | None:
 
 
 class Link(NamedTuple):
-    """Values, and as many others, each of which is the one at its place: at once, in some case, or `next_turn`."""
+    """Two lists of values of which each source becomes the target at the same position: immediately, in some case, or,
+    if `next_turn`, in the next iteration."""
 
     sources: Sequence[Value]
     targets: Sequence[Value]
@@ -70,8 +71,9 @@ class Link(NamedTuple):
 
 
 def links(program: Program, op: Op) -> Iterator[Link]:
-    """Which values are others by way of what the op runs, into it, out of it and from iteration to iteration. A map
-    makes tensors of numbers, and a manual region shards of tensors. None of ops that compute something themselves."""
+    """The values that an op's regions or function make equal: into them, out of them, and from iteration to iteration.
+    For a map these are tensors and their elements, for a manual region tensors and their shards. Empty for ops that
+    compute something themselves."""
     opdef = OPS[op.name]
     if opdef.passes_each:
         yield Link(op.operands, op.results)

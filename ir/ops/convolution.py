@@ -30,7 +30,7 @@ from ir.types import DType, TensorType, pred
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDims:
-    """Which dim of each tensor is what. The batch and feature of lhs and result, the input and output of rhs."""
+    """The role of each dim: batch and feature of lhs and result, input and output of rhs."""
 
     lhs_batch: int
     lhs_feature: int
@@ -150,12 +150,12 @@ def _check_groups(lhs: TensorType, rhs: TensorType, dims: ConvolutionDims, featu
 
 
 GROUP_FACTOR = 0
-"""The groups, where there are several: the first factor of the rule."""
+"""The groups, if there are several: the first factor of the rule."""
 
 
 def _factors(op: Op) -> FactorRule:
-    """Groups are major in the dims that they divide: lhs feature (g i) or lhs batch (g b), rhs output and out feature
-    (g o). Of such dims a part of size 1 is left out."""
+    """Groups are the major factor of the dims that they divide: lhs feature (g i) or lhs batch (g b), rhs output and
+    out feature (g o). A minor factor of size 1 is left out."""
     lhs, rhs = op.operands
     dims = ConvolutionDims.of(op.attrs)
     feature_groups, batch_groups = group_counts(op.attrs)
@@ -190,10 +190,11 @@ def _factors(op: Op) -> FactorRule:
 
 
 def _large_kernel_rule(op: Op) -> FactorRule | None:
-    """The rule by which dims of the kernel are split that are larger than those of the result, together with lhs: each
-    part of the kernel yields a part of each sum. None if there are no such dims.
+    """The rule by which kernel dims that are larger than those of the result are split, together with lhs: each part of
+    the kernel contributes a part of each sum. None if there are no such dims.
 
-    So are convolutions that compute the gradient of a kernel, whose own kernel is a gradient as large as an image.
+    They occur in convolutions that compute the gradient of a kernel, whose own kernel is a gradient as large as an
+    image.
     """
     dims, rhs = ConvolutionDims.of(op.attrs), op.operands[1].shape
     sizes = zip(dims.rhs_spatial, dims.out_spatial, strict=True)
@@ -201,13 +202,14 @@ def _large_kernel_rule(op: Op) -> FactorRule | None:
 
 
 def _any_kernel_rule(op: Op) -> FactorRule | None:
-    """The same for kernels of any size, where a kernel is split anyway; None if its spatial dims have one element."""
+    """The same for kernels of any size, for kernels that are split already; None if the spatial dims have one element
+    each."""
     dims, rhs = ConvolutionDims.of(op.attrs), op.operands[1].shape
     return _kernel_rule(op, [s for s, b in enumerate(dims.rhs_spatial) if rhs[b] > 1])
 
 
 def _kernel_rule(op: Op, split: Sequence[int]) -> FactorRule | None:
-    """The rule by which these spatial dims of the kernel are split, if there are any."""
+    """The rule by which these spatial dims of the kernel are split; None if there are none."""
     if not split:
         return None
     rule, dims = _factors(op), ConvolutionDims.of(op.attrs)
@@ -258,7 +260,7 @@ declare(
     terms=_terms,
     spreading=_large_kernel_rule,
     splitting=_any_kernel_rule,
-    has_no_batch=True,  # A factor that all tensors have is one of groups, which are the weights'.
+    has_no_batch=True,  # A factor of all tensors is one of groups, along which the weights are split too.
     doc=(
         "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
         "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."

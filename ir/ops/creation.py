@@ -1,4 +1,4 @@
-"""Ops that make a tensor from nothing or from a key: constant, undefined, iota, random_bits, rng_bit_generator."""
+"""Ops that create a tensor from nothing or from a key: constant, undefined, iota, random_bits, rng_bit_generator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _infer_constant(types: Types, attrs: Attrs) -> Types:
 
 
 def check_numbers(literal: Flat, dtype: DType) -> None:
-    """Raises TypeRuleError for a number that the element type does not have."""
+    """Raises TypeRuleError for a number that the element type cannot represent."""
     if not are_all_numbers_of(literal, dtype):
         for number in literal.numbers:
             _check_number(number, dtype)
@@ -68,7 +68,7 @@ def _check_number(value: Attr, dtype: DType) -> None:
 
 
 def are_all_numbers_of(literal: Flat, dtype: DType) -> bool:
-    """Whether it shows at once, without a look at each, that all of many numbers are ones of the type."""
+    """Whether all of many numbers obviously belong to the type, without examining each."""
     _, numbers, kinds = literal
     if not kinds <= {bool, int, float} or dtype.is_complex:
         return False
@@ -84,12 +84,12 @@ def are_all_numbers_of(literal: Flat, dtype: DType) -> bool:
 
 @functools.cache
 def _holds_usual(dtype: DType, has_floats: bool) -> bool:
-    """Whether a type of floats has zero and negative numbers, and, if it is to, NaN and infinities."""
+    """Whether a float type has zero and negative numbers, and, with `has_floats`, NaN and infinities."""
     return all(map(dtype.format.holds, (0.0, -1.0, *((math.nan, math.inf) if has_floats else ()))))
 
 
 def numbers_of(dtype: DType) -> str:
-    """What numbers a type of few floats has, and which it lacks."""
+    """A description of the numbers that a short float type has, and of those that it lacks."""
     known = dtype.format
     lacks = [] if known.has_nan else ["NaN"]
     lacks += [] if known.has_infinity else ["infinities"]
@@ -104,17 +104,18 @@ def _elements(shape: tuple[int, ...], *, is_splat: bool) -> FactorRule:
 
 
 def is_made_of_nothing(op: Op) -> bool:
-    """Whether each device can make any part of the only result, a constant or an iota, without operands."""
+    """Whether each device can compute any part of the only result, a constant or an iota, without operands."""
     return OPS[op.name].made_anywhere and not op.operands
 
 
 def holds_nothing(op: Op | None) -> bool:
-    """Whether it is the op whose result may have any elements."""
+    """Whether the op is `undefined`, whose result may have any elements."""
     return op is not None and op.name == "undefined"
 
 
 def constant_value(op: Op | None) -> Attr:
-    """The number that the op has for every element, or the nested list of them; None of an op that is no constant."""
+    """The number that the op returns for every element, or the nested list of numbers; None if the op is no
+    constant."""
     return op.attrs["value"] if op is not None and op.name == "constant" else None
 
 
@@ -189,7 +190,7 @@ def _check_draw(result: TensorType, starts: Types, attrs: Attrs) -> None:
 
 
 def _drawn_factors(op: Op) -> FactorRule:
-    """Elements are drawn each by itself, of the whole state, which comes back as a first result if there are two."""
+    """Each element is drawn separately, from the whole state. If there are two results, the first is the next state."""
     shape = op.results[-1].shape
     starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
     factors = (Factor(2, FactorKind.NEED_REPLICATION), *(Factor(n) for n in shape))
@@ -227,8 +228,8 @@ def _infer_rng_bit_generator(types: Types, attrs: Attrs) -> Types:
 
 
 def generator_split(shape: tuple[int, ...]) -> int | None:
-    """The dim along which THREE_FRY gives both words of a counter to neighbours: the first even one, else the first
-    of the largest. None of a scalar, which takes the first word."""
+    """The dim along which THREE_FRY assigns the two words of a counter to neighbours: the first even one, else the
+    first of the largest. None for a scalar, which takes the first word."""
     even = next((d for d, n in enumerate(shape) if n % 2 == 0), None)
     return even if even is not None else max(range(len(shape)), key=lambda d: shape[d], default=None)
 

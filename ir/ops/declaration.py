@@ -1,7 +1,7 @@
 """How an op is declared: attributes, a type rule, a factor rule, and where it is linear.
 
 The factor rule is an einsum-like map from the dims of operands and results to named factors. Propagation and the
-partitioning of every parallel and reduction factor are written once over it, as Shardy does over its `OpShardingRule`.
+partitioning of all parallel and reduction factors are written once over it, as in Shardy over its `OpShardingRule`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class FactorKind(StrEnum):
 class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
-    A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k).
-    `moves_to` of a factor that needs replication is the factor, by index, to which axes that split it should move.
+    A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k). For a
+    factor that needs replication, `moves_to` is the index of the factor to which axes that split it should move.
     """
 
     size: int
@@ -49,7 +49,7 @@ class Factor:
 
     @property
     def has_candidates(self) -> bool:
-        """Whether devices that hold some of it have results that only the op itself can combine."""
+        """Whether the factor has partial results that only the op itself can combine."""
         return self.kind is FactorKind.REDUCTION and self.reduction is None
 
 
@@ -57,46 +57,48 @@ class ControlKind(StrEnum):
     """How an op runs its regions, or the function that it names."""
 
     LOOP = "loop"
-    """Region 0 says whether region 1 makes the next carried values; both take them, and the last are the results."""
+    """Region 0 decides whether region 1 computes the next carried values. Both take the carried values; the last are
+    the results."""
     CHOICE = "choice"
-    """One of its regions, which see the values around them, returns the results; the only one, if there is no index."""
+    """One of its regions returns the results. They see the values around them. Without an index there is only one
+    region."""
     CALL = "call"
-    """The function, once, on the operands."""
+    """The function is called once, on the operands."""
     MAP = "map"
-    """The function, for each element of the operands."""
+    """The function is called for each element of the operands."""
     MANUAL = "manual"
-    """Its region, on the shards that devices have of the operands."""
+    """Its region runs on the operands' shards of each device."""
 
 
 class InKernels(StrEnum):
-    """What an op is to a compiler that makes kernels of ops: passes over memory that compute several."""
+    """The role of an op for a compiler that fuses ops into kernels, which are passes over memory."""
 
     GIVEN = "given"
-    """The result is there before anything runs."""
+    """The result exists before anything runs."""
     VIEW = "view"
-    """The results are the memory of the operands."""
+    """The results share the memory of the operands."""
     TRANSPOSITION = "transposition"
-    """The operand's elements in another order: its memory, where products read or make it."""
+    """The operand's elements in another order. It shares the operand's memory where products read or make it."""
     ELEMENTS = "elements"
-    """Each element is computed by itself, from few others."""
+    """Each element is computed separately, from few others."""
     SLICE = "slice"
-    """Each element is one of the first operand's."""
+    """Each element is an element of the first operand."""
     CONCATENATION = "concatenation"
-    """Each element is one of some operand's."""
+    """Each element is an element of some operand."""
     DRAW = "draw"
-    """Each element is drawn by itself, which takes longer than to read it."""
+    """Each element is drawn separately, which takes longer than reading it."""
     GATHER = "gather"
-    """A pass of its own that reads as much of its first operand as it returns."""
+    """A separate pass that reads as much of its first operand as it returns."""
     SCAN = "scan"
-    """Passes of its own, over blocks and then over these."""
+    """Separate passes, over blocks and then over their totals."""
     PRODUCT = "product"
-    """A sum of products, of operands that are computed on the way."""
+    """A sum of products. Its operands are computed on the way."""
     REDUCTION = "reduction"
-    """A reduction of operands that are computed on the way."""
+    """A reduction. Its operands are computed on the way."""
     WINDOW = "window"
-    """A reduction of the windows of such operands."""
+    """A reduction of windows. Its operands are computed on the way."""
     UPDATE = "update"
-    """A part of the first operand is written over, by what is computed on the way."""
+    """A part of the first operand is overwritten by values that are computed on the way."""
 
 
 DimFactors = tuple[int, ...]
@@ -135,12 +137,12 @@ _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 
 def factor_letter(i: int) -> str:
-    """What a rule's factor of that index is called."""
+    """The letter of a rule's factor of that index."""
     return _LETTERS[i] if i < len(_LETTERS) else f"f{i}"
 
 
 def factor_of_letter(letter: str) -> int | None:
-    """The index of the factor that is called so."""
+    """The index of the factor with that letter."""
     if letter[1:].isdecimal() and letter[0] == "f":
         return int(letter[1:])
     return _LETTERS.index(letter) if len(letter) == 1 and letter in _LETTERS else None
@@ -149,7 +151,7 @@ def factor_of_letter(letter: str) -> int | None:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Linearity:
-    """The op commutes with these reductions in the operands of `group`, taken together.
+    """A group of operands in which, taken together, the op commutes with these reductions.
 
     If every operand of the group is partial over an axis, and no other operand is, the op applied to the parts
     makes parts of its result: add in (0, 1), multiply in (0,) and in (1,), select in its two branches.
@@ -161,7 +163,7 @@ class Linearity:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """Kinds of reductions that an op commutes with in some operand, and does not claim, and why not."""
+    """Reductions that an op commutes with in some operand but does not declare, and why not."""
 
     kinds: tuple[ReductionKind, ...]
     why: str
@@ -188,17 +190,18 @@ AttrKind = Literal[
     "host",
     "pairs",
 ]
-"""How the language reads and writes an attribute: `word` a bare word, `text` one in quotes, `types` a list of them,
-`axes` mesh axes `(x, y:(1)2)`, `value` a number or nested list, `order` axes of a named mesh, `function` a function's
-name, `host` that of one on the host, `ints` a list `[0, 1]`."""
+"""How the language reads and writes an attribute: `word` is a bare word, `text` one in quotes, `types` a list of types,
+`axes` mesh axes `(x, y:(1)2)`, `value` a number or nested list, `order` axes of a named mesh, `function` the name of a
+function, `host` that of a host function, `ints` a list `[0, 1]`."""
 
 OF_MESHES = ("axes", "order")
-"""The kinds of attributes that name axes of a mesh."""
+"""The kinds of attributes that name mesh axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttrDef:
-    """One attribute. `choices` are the words allowed. An attribute with a default is left out when it has it."""
+    """One attribute. `choices` has the words allowed. An attribute with a default is not printed when it has that
+    value."""
 
     name: str
     kind: AttrKind
@@ -209,14 +212,14 @@ class AttrDef:
 
 
 STRATEGY = AttrDef("strategy", "text", default="", required=False, doc="how a plan computes the op on shards")
-"""What every op can say in a plan; `Op.strategy`."""
+"""An attribute of every op in a plan: `Op.strategy`."""
 
 CAUSE = AttrDef("cause", "text", default="", required=False, doc="what needs the result of an op of a plan")
-"""What the ops of a plan, reshards above all, can say; `Op.cause`."""
+"""An attribute of the ops in a plan, above all of reshards: `Op.cause`."""
 
 
 class TypeRuleError(Exception):
-    """Operands or attributes that an op does not accept: the message for the user, and help."""
+    """An error in the operands or attributes of an op, with a message and help for the user."""
 
     def __init__(self, message: str, help: str = "") -> None:
         super().__init__(message)
@@ -228,12 +231,12 @@ class TypeRuleError(Exception):
 class Communication:
     """What devices send in a collective.
 
-    `received` are the bytes that a device receives, with the usual bandwidth-optimal algorithms, in a group of so many
-    devices (more than one) of which each puts in so many; `messages` is how many messages of such a group wait for one
-    another. Parts of a dim go to different devices if an attribute, `cut`, says which, and parts of a dim come from
-    different ones if `joined` does. All devices of a group get the same if it `replicates`. `rounds` are who
-    sends to whom, where those are not all. Reports say `kind` for the op's own name.
-    `joins_itself` is what backends send as one of themselves.
+    `received` returns the bytes that a device receives, with the usual bandwidth-optimal algorithms, from the number of
+    devices in a group (more than one) and the bytes that each puts in. `messages` returns the number of messages in
+    such a group that depend on one another. If an attribute named `cut` gives a dim, its parts go to different devices,
+    and if one named `joined` does, its parts come from different devices. If it `replicates`, all devices of a group
+    get the same result. `rounds` returns who sends to whom, where not all do. Reports print `kind` in place of the op's
+    name. `joins_itself` says that backends join several into one themselves.
     """
 
     received: Callable[[int, int], float]
@@ -248,10 +251,10 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class OwnPadding:
-    """How an op pads its first operand: as `pad` does with this `value`, along these `dims` only.
+    """How an op pads its first operand itself: as `pad` does with this `value`, along these `dims` only.
 
-    Its attributes padding_low and padding_high are what is added before and behind each of them, and the one that is
-    named `dilation` how far elements are moved apart. If `value` is None, no number is what it pads with.
+    Its attributes padding_low and padding_high have the elements added before and behind each dim, and the attribute
+    named `dilation` the distance between elements. If `value` is None, the padding is not a number.
     """
 
     dims: Callable[[Op], Sequence[int]]
@@ -261,8 +264,8 @@ class OwnPadding:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Several groups that an op computes by themselves, as many as the attribute `name` says. They divide a dim of each
-    operand, and are a `factor` of the op's rule."""
+    """Groups that an op computes separately. The attribute `name` has their number. They divide a dim of each operand,
+    and are a `factor` of the op's rule."""
 
     name: str
     count: int
@@ -276,12 +279,12 @@ Terms = Callable[[Op, Sequence[float]], float]
 
 
 def largest(op: Op, bounds: Sequence[float]) -> float:
-    """The terms of an op that passes on those of its operands."""
+    """The bound of terms of an op that passes on those of its operands."""
     return max(bounds, default=0.0)
 
 
 def updated(op: Op, bounds: Sequence[float]) -> float:
-    """The terms of an op that adds any elements of its last operand to those of another."""
+    """The bound of terms of an op that adds any elements of its last operand to those of another."""
     return max(bounds, default=0.0) * (1 + op.operands[-1].type.size)
 
 
@@ -289,31 +292,31 @@ def updated(op: Op, bounds: Sequence[float]) -> float:
 class OpDef:
     """An op's declaration.
 
-    `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
-    `control` says how it runs those, or a function. `infer` returns the result types or raises TypeRuleError. `flops`
-    counts the arithmetic of an op whose cost is not one operation for each element of its results. `communication` is
-    what a collective sends. `meaning` is what attributes say that can say it in several ways, or do not where they are
-    equal. `touched` are the bytes that an op reads and writes, of an op that has to do with parts of tensors only; a
-    result may take the place of operands `in_place`. Each result of an op that `passes_each` is the operand of its
-    place. Operands from the number `taken_along` on, and the results at their places, can be left out together.
-    `differs` says for each result of an op of an SPMD program along which axes devices have others, though they have
-    the same operands.
+    `operands` and `regions` are their numbers; None means any number of operands, or one or more regions. `control`
+    says how the op runs its regions, or a function. `infer` returns the result types or raises TypeRuleError. `flops`
+    counts the arithmetic of an op whose cost is not one operation for each element of its results. `communication`
+    describes what a collective sends. `meaning` is a canonical form of attributes that can say the same in several
+    ways, or that can differ though they are equal. `touched` is the bytes read and written by an op that accesses only
+    parts of tensors; a result may take the memory of operands `in_place`. If an op `passes_each`, each result is the
+    operand at its position. From the number `taken_along` on, operands can be dropped together with the results at
+    their positions. `differs` says for each result of an op of an SPMD program along which axes devices get different
+    results from equal operands.
 
-    `spreading` is another view of an op, along which axes spread from tensor to tensor and by which it can be split;
-    `splitting` is one by which it can be split only. Factors that all tensors have are batch factors, unless the op
-    `has_no_batch`; axes spread last through one that `spreads_last`.
+    `spreading` is another view of an op, along which axes propagate and by which it can be split; by the views in
+    `splitting` it can be split only. Factors of all tensors are batch factors, unless the op `has_no_batch`; axes
+    propagate last through an op that `spreads_last`.
 
-    A device can make any part of a result that is `made_anywhere` from whole operands, and, if the op `keeps_dims`,
-    from the same part of its operand. `terms` limits the sum of the magnitudes of the terms that make up an element of
-    the results, given that of the operands; an op that is linear in sums passes on the largest, if it does not say.
-    `unclaimed` is what `linear` leaves out, though it holds. An op that `moves_along` dims computes nothing, and needs
-    elements of other devices along dims that are split only.
+    If a result is `made_anywhere`, a device can compute any part of it from whole operands, and, if the op
+    `keeps_dims`, from the same part of its operand. `terms` bounds the sum of the magnitudes of the terms that make up
+    an element of the results, given those of the operands; the default for an op that is linear in sums is the largest
+    of these. `unclaimed` has reductions that the op commutes with, but that `linear` leaves out. An op that
+    `moves_along` dims computes nothing, and needs elements of other devices along split dims only.
 
-    `padding` is how an op pads its first operand itself, and `groups` are those that it computes by themselves, if it
-    has several.
+    `padding` is how an op pads its first operand itself, and `groups` describes the groups that it computes separately,
+    if any.
 
-    `in_kernels` is what it is where ops are fused; an elementwise op computes `elements` if it does not say. An op that
-    `is_dear` takes longer for an element than the usual arithmetic. Ops that say nothing run by themselves.
+    `in_kernels` is the op's role in fusion; the default for an elementwise op is `elements`. An op that `is_dear` takes
+    longer for an element than usual arithmetic. Ops without a role run by themselves.
     """
 
     name: str
@@ -349,9 +352,9 @@ class OpDef:
     in_kernels: InKernels | None = None
     is_dear: bool = False
     role: InKernels | None = field(init=False, default=None)
-    """What the op is where ops are fused; None if it runs by itself."""
+    """The op's role in fusion; None if it runs by itself."""
     names_axes: bool = field(init=False, default=False)
-    """Whether attributes name axes of a mesh."""
+    """Whether any attribute names mesh axes."""
     _numbers: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -365,29 +368,31 @@ class OpDef:
 
     @property
     def is_typed_by_contents(self) -> bool:
-        """Whether the results have the types of what a region or a function returns, as `ir.verify.program` checks."""
+        """Whether the result types are those that a region or a function returns, which `ir.verify.program` checks."""
         return self.control not in (None, ControlKind.LOOP)
 
     @property
     def has_strategy(self) -> bool:
-        """Whether a plan says by which of its factors it is split. Others are computed as what they run, or pass on."""
+        """Whether a plan says by which of its factors the op is split. Other ops are computed as what they run, or pass
+        on."""
         return self.factors is not None and not self.passes_each
 
     def means(self, attrs: Attrs) -> object:
-        """What the attributes say: equal for ops that do the same, and for no others."""
+        """The canonical meaning of attributes: equal for ops that do the same, and for no others."""
         return (tuple(attrs.items()), self.numbers(attrs)) if self.meaning is None else self.meaning(attrs)
 
     def numbers(self, attrs: Attrs) -> tuple[str, ...]:
-        """How the attributes that are numbers are written: 0.0 and -0.0 are equal, and not the same."""
+        """The numbers among the attributes as they are written: 0.0 and -0.0 are equal numbers, but different
+        constants."""
         return tuple([repr(attrs.get(name)) for name in self._numbers]) if self._numbers else ()
 
     def sources(self, op: Op) -> tuple[int, ...]:
-        """The operands that all elements of the results are elements of, if that is all the op does: it then commutes
-        with any reduction of them."""
+        """The operands whose elements make up the results, if the op only moves elements: it then commutes with any
+        reduction of them."""
         return next((linear.group for linear in self.linearity(op) if linear.kinds == REDUCTION_KINDS), ())
 
     def bound_of_terms(self, op: Op, bounds: Sequence[float]) -> float:
-        """A limit on the sum of the magnitudes of all terms that the op, and those it got its operands from, add up."""
+        """A bound on the sum of the magnitudes of all terms that the op, and those that made its operands, add up."""
         if self.terms is not None:
             return self.terms(op, bounds)
         return max(bounds, default=0.0) if any("sum" in linear.kinds for linear in self.linearity(op)) else 0.0
@@ -400,10 +405,10 @@ OPS: dict[str, OpDef] = {}
 """Every op, by name."""
 
 COLLECTIVES: set[str] = set()
-"""The ops in which devices send something."""
+"""The ops that communicate."""
 
 CONTROLS: dict[str, ControlKind] = {}
-"""How the ops that have regions, or a function, run these."""
+"""How ops with regions, or a function, run these."""
 
 
 def _declaring(opdef_of: Callable[Given, OpDef]) -> Callable[Given, None]:

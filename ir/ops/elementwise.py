@@ -1,4 +1,4 @@
-"""Ops that compute each element from the elements at the same place."""
+"""Ops that compute each element from the elements at the same position."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _binary("shift_right_logical", "integer", unclaimed=(BITWISE,))
 COMPARES: Mapping[str, Callable[[Any, Any], Any]] = {
     "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
-"""What each direction compares, of numbers and of arrays."""
+"""The comparison of each direction, for numbers and for arrays."""
 
 DIRECTIONS = tuple(COMPARES)
 

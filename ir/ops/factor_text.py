@@ -1,10 +1,10 @@
-"""Factor rules as people write them: `... i j, ... j k -> ... i k  {j: reduction(sum)}`.
+"""Factor rules in text form: `... i j, ... j k -> ... i k {j: reduction(sum)}`.
 
-Each tensor is its dims, each dim a factor, or several in brackets, major first. `...` stands for the same leading dims
-wherever it is. Braces specify what a factor is, as `FactorRule` prints it, and how large one is that no dim alone
-gives: `{i: need_replication, k: reduction(max), n=4}`. A factor without a kind is parallel if some operand and every
-result has it, and needs replication otherwise: what the call does along it is not known. The notation is that of
-Shardy's `OpShardingRule`, and of einops.
+Each tensor is a list of dims, each dim a factor, or several in brackets, major first. `...` stands for the same leading
+dims wherever it occurs. Braces specify a factor's kind, as `FactorRule` prints it, and the size of one that is not a
+dim by itself: `{i: need_replication, k: reduction(max), n=4}`. A factor without a kind is parallel if some operand and
+every result has it, and needs replication otherwise, because what the call does along it is not known. The notation is
+that of Shardy's `OpShardingRule`, and of einops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Stated:
-    """What braces state of a factor."""
+    """What braces specify for a factor."""
 
     kind: FactorKind | None = None
     reduction: ReductionKind | None = None
@@ -37,7 +37,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class RuleText:
-    """A factor rule by the names of its factors."""
+    """A factor rule in terms of the names of its factors."""
 
     operands: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
@@ -45,7 +45,7 @@ class RuleText:
 
 
 def factors_of(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> FactorRule:
-    """The rule for tensors of these shapes. Raises TypeRuleError if the text is no rule, or is one for others."""
+    """The rule for tensors of these shapes. Raises TypeRuleError if the text is no rule, or does not fit the shapes."""
     rule = _with_leading_dims(parse_rule(text), (*operands, *results))
     shapes = (*operands, *results)
     tensors = (*rule.operands, *rule.results)
@@ -88,7 +88,7 @@ def _mentions(tensor: Tensor, name: str) -> bool:
 
 
 def _with_leading_dims(rule: RuleText, shapes: Sequence[Shape]) -> RuleText:
-    """The rule with names in place of `...`, as many as the first tensor that has it has dims to spare."""
+    """The rule with names in place of `...`: as many as the first tensor with `...` has dims left over."""
     tensors = (*rule.operands, *rule.results)
     spare = [len(s) - len(t) + 1 for t, s in zip(tensors, shapes, strict=False) if (ELLIPSIS,) in t]
     names = tuple((f"{ELLIPSIS}{i}",) for i in range(max(spare[0], 0) if spare else 0))
@@ -100,7 +100,7 @@ def _with_leading_dims(rule: RuleText, shapes: Sequence[Shape]) -> RuleText:
 
 
 def _sizes(rule: RuleText, shapes: Sequence[Shape], text: str) -> dict[str, int]:
-    """How large each factor is, in the order in which the rule names them. Raises TypeRuleError."""
+    """The size of each factor, in the order in which the rule names them. Raises TypeRuleError."""
     tensors = (*rule.operands, *rule.results)
     dims = [
         (dim, n) for tensor, shape in zip(tensors, shapes, strict=True) for dim, n in zip(tensor, shape, strict=True)

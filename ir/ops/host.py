@@ -1,8 +1,8 @@
-"""Calls of Python functions on the host: callback, await_callbacks at the end of a program that has some, and inspect.
+"""Calls of Python functions on the host: callback, await_callbacks at the end of a program with callbacks, and inspect.
 
-Every op is pure, and effects are no exception: a callback that has one takes a token and returns the next. What follows
-needs that one, so that callbacks happen in the order of their tokens, once each, and one is left out only if nothing
-needs its token. `await_callbacks` at the end needs the last.
+Every op is pure, and effects are no exception: a callback with an effect takes a token and returns the next one. Later
+callbacks need that one, so that callbacks happen in the order of their tokens, once each, and one is dropped only if
+nothing needs its token. `await_callbacks` at the end needs the last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, u32
 
 TOKEN = TensorType((), u32)
-"""The type of a token. Its number is 0; what counts is what it was made from."""
+"""The type of a token. Its number is 0; only the op that it comes from matters."""
 
 
 def host_function(attrs: Attrs) -> HostFunction:
@@ -34,7 +34,7 @@ def once_axes(attrs: Attrs, mesh: Mesh) -> tuple[AxisRef, ...]:
 
 
 def _differs(op: Op, mesh: Mesh) -> tuple[tuple[AxisRef, ...], ...]:
-    """Where only the first device calls, it has other results than the others; tokens are the same."""
+    """If only the first device calls, it gets other results than the others; tokens are the same."""
     once = once_axes(op.attrs, mesh)
     return tuple(once if i < len(types_attr(op.attrs)) else () for i in range(len(op.results)))
 
@@ -55,7 +55,8 @@ def _infer_callback(types: Types, attrs: Attrs) -> Types:
 
 
 def _callback_factors(op: Op) -> FactorRule:
-    """Every dim by itself: the function sees whole tensors, or, with `split`, whatever part each device has."""
+    """Every dim has a factor of its own: the function gets whole tensors, or, with `split`, the part that each device
+    has."""
     return all_apart(op, FactorKind.PARALLEL if op.attrs["split"] else FactorKind.NEED_REPLICATION)
 
 

@@ -60,7 +60,8 @@ def _infer_dynamic_slice(types: Types, attrs: Attrs) -> Types:
 
 
 def _dynamic_slice_factors(op: Op) -> FactorRule:
-    """A dim taken whole is parallel. Of others each device has what it owns of the box, and zeros elsewhere."""
+    """A dim taken whole is parallel. Of other dims each device has the elements of the box that it owns, and zeros
+    elsewhere."""
     operand, factors = op.operands[0], Factors()
     left: list[DimFactors] = []
     right: list[DimFactors] = []
@@ -165,12 +166,13 @@ def _check_fill(attrs: Attrs, dtype: DType) -> None:
 
 
 def starts_of_update(op: Op) -> tuple[Value, ...]:
-    """Where a dynamic_update_slice overwrites its operand, a start for each dim; of other ops, none."""
+    """The starts at which a dynamic_update_slice overwrites its operand, one for each dim; empty for other ops."""
     return op.operands[2:] if op.name == "dynamic_update_slice" else ()
 
 
 def gather_fill(op: Op) -> float | int | bool | complex | None:
-    """What a gather has in place of boxes that are not inside the operand; None if it clamps them, and of other ops."""
+    """The number that a gather returns for boxes that are not inside the operand; None if it clamps them, and for other
+    ops."""
     if op.name != "gather" or op.attrs["mode"] != "fill":
         return None
     value, dtype = op.attrs["fill_value"], op.result.dtype
@@ -190,7 +192,7 @@ def _operand_and_slices_dims(
 ) -> tuple[TensorFactors, dict[int, DimFactors]]:
     """The factors of the operand's dims, and those of the slices dims that count within a box.
 
-    `boxed` is what a dim is of which a box has a part only.
+    `boxed` is the kind, and the reduction, of a dim that a box has only a part of.
     """
     window, shared = dict(a.window), dict(a.shared)
     left: list[DimFactors] = []
@@ -217,7 +219,8 @@ def _indices_dims(
 
 
 def _gather_factors(op: Op) -> FactorRule:
-    """Of dims of which boxes have a part, each device has what it owns of the boxes, and zeros elsewhere."""
+    """Of dims that boxes have only a part of, each device has the elements of the boxes that it owns, and zeros
+    elsewhere."""
     operand, indices = op.operands
     a, factors = gather_addressing(op), Factors()
     batch = {d: factors.new(indices.shape[d]) for d, _ in a.batch}
@@ -229,7 +232,7 @@ def _gather_factors(op: Op) -> FactorRule:
 
 
 def _gather_linearity(op: Op) -> tuple[Linearity, ...]:
-    """The value that fills must be put in once, when the sum is made."""
+    """The fill value must be added once, in the sum."""
     return (Linearity(REDUCTION_KINDS, (0,)),) if op.attrs["mode"] == "clip" else ()
 
 
@@ -285,9 +288,10 @@ def _infer_scatter(types: Types, attrs: Attrs) -> Types:
 
 
 def _scatter_factors(op: Op) -> FactorRule:
-    """Devices that hold some of the updates write them into the operand's share of one and the identity of the others.
+    """Devices that have some of the updates write them into the operand on one device and into the identity on the
+    others.
 
-    Of dims of which boxes have a part, each device writes what falls into its shard.
+    Of dims that boxes have only a part of, each device writes what is in its shard.
     """
     operand, indices, updates = op.operands
     a, factors, kind = scatter_addressing(op), Factors(), reduction_kind(op.attrs)

@@ -1,4 +1,4 @@
-"""Ops that only place elements: broadcast, reshape, transpose, slice, pad, reverse, concatenate, annotations."""
+"""Ops that only rearrange elements: broadcast, reshape, transpose, slice, pad, reverse, concatenate, annotations."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _reshape_factors(op: Op) -> FactorRule:
     left: list[list[int]] = [[] for _ in source]
     right: list[list[int]] = [[] for _ in target]
     for block in blocks_of(source, target):
-        # Dims of both shapes are walked major to minor: what they share there is a factor.
+        # Dims of both shapes are visited major to minor: what they share is a factor.
         ours, theirs = ({d: shape[d] for d in dims} for shape, dims in ((source, block.source), (target, block.target)))
         i, j = block.source.start, block.target.start
         while i in ours and j in theirs:
@@ -116,7 +116,7 @@ def _reshape_factors(op: Op) -> FactorRule:
                 ours[i], theirs[j] = ours[i] // common, theirs[j] // common
             else:
                 break
-        # From where they are misaligned on, the dims of the block stay whole.
+        # From the first misaligned dims on, the dims of the block stay whole.
         for side, rest in ((left, ours), (right, theirs)):
             for d, n in rest.items():
                 side[d] += factors.new(n, FactorKind.NEED_REPLICATION) if n > 1 else ()
@@ -286,7 +286,7 @@ def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
 
 
 def _concatenate_factors(op: Op) -> FactorRule:
-    """The dim concatenated along is one window, of the result's size, that all operands share."""
+    """The concatenated dim is a single window, of the result's size, that all operands share."""
     return windows_along(op, op.result.shape, [int_attr(op.attrs, "dim")])
 
 
@@ -332,16 +332,16 @@ declare(
 )
 
 ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
-"""The attributes of a `shard` that has the sharding of its result, and no more."""
+"""The attributes of a `shard` that only annotates its operand with the sharding of its result."""
 
 
 def is_annotation(op: Op) -> bool:
-    """Whether the op computes nothing, and annotates its operand."""
+    """Whether the op only annotates its operand."""
     return op.name == "shard"
 
 
 def is_hint(op: Op) -> bool:
-    """Whether a `shard` specifies which tensors are sharded alike, or which way propagation goes."""
+    """Whether a `shard` specifies tensors that are sharded equally, or a direction of propagation."""
     return op.attrs.get("group") is not None or op.attrs.get("passes", "both") != "both"
 
 

@@ -1,4 +1,4 @@
-"""fft, cholesky and triangular_solve: each works along a few last dims, which stay whole; batch dims are free."""
+"""fft, cholesky and triangular_solve: each works along its last dims, which stay whole; batch dims are parallel."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _infer_triangular_solve(types: Types, attrs: Attrs) -> Types:
 
 
 def _triangular_solve_factors(op: Op) -> FactorRule:
-    """What is solved for many right sides at once is free along these; both dims of the matrices are whole."""
+    """The dim of right sides that are solved at once is parallel; both dims of the matrices are whole."""
     a, b = (v.shape for v in op.operands)
     batch = len(b) - 2
     solved = batch if op.attrs["left_side"] else batch + 1

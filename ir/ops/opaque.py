@@ -1,4 +1,4 @@
-"""opaque: a call of code that is no part of the program, such as a custom call of XLA's, an FFI call, or LAPACK's."""
+"""opaque: a call of code outside the program, such as a custom call of XLA's, an FFI call, or LAPACK's."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ir.ops.rule_helpers import all_apart, int_attr, types_attr
 from ir.program import Op, Program, all_ops
 
 TYPED_API = 4
-"""The version of XLA's interface to custom calls whose options are typed, and written as an MLIR dictionary."""
+"""The version of XLA's custom call API whose options are typed, and written as an MLIR dictionary."""
 
 
 def layouts_attr(attrs: Attrs, name: str, types: Types) -> tuple[tuple[int, ...], ...]:
-    """For each tensor its dims, major first, as they are in memory where the call reads or writes them."""
+    """For each tensor the order of its dims in memory, major first, where the call reads or writes it."""
     value = attrs[name]
     if not isinstance(value, tuple) or not value:
         return tuple(tuple(range(t.rank)) for t in types)
@@ -42,13 +42,13 @@ def aliases_attr(attrs: Attrs) -> dict[int, int]:
 
 
 def is_opaque(op: Op) -> bool:
-    """Whether the op is a call of code that is not part of the program."""
+    """Whether the op is a call of code outside the program."""
     return op.name == "opaque"
 
 
 def is_ordered(op: Op) -> bool:
-    """Whether the op is such a call with an effect. Its token comes from the one that it is given, and is the same on
-    all devices, whatever tensors they have."""
+    """Whether the op is such a call with an effect. The next token depends only on the token that it takes, and is the
+    same on all devices, whatever other operands they have."""
     return is_opaque(op) and bool(op.attrs["effect"])
 
 
@@ -91,7 +91,8 @@ def _listed(types: Types) -> str:
 
 
 def _factors(op: Op) -> FactorRule:
-    """What the rule says; without one every dim needs replication, since nobody knows what the call does along it."""
+    """The rule that the call states. Without one every dim needs replication, because what the call does along it is
+    not known."""
     operands, results = [v.shape for v in op.operands], [v.shape for v in op.results]
     if op.attrs["rule"] and op.attrs["effect"]:
         rule = _without_padding(factors_of(str(op.attrs["rule"]), operands[:-1], results[:-1]))
@@ -102,8 +103,8 @@ def _factors(op: Op) -> FactorRule:
 
 
 def _without_padding(rule: FactorRule) -> FactorRule:
-    """The rule with dims that are reduced of two factors, of which the second has size 1: such are split evenly only.
-    Nobody knows what the call makes of padding, whatever number is there."""
+    """The rule with reduced dims as two factors, the second of size 1: such dims are split evenly only, because what
+    the call makes of padding is not known, whatever number it holds."""
     reduced = {i for i, factor in enumerate(rule.factors) if factor.kind is FactorKind.REDUCTION}
     if not reduced:
         return rule

@@ -27,13 +27,13 @@ ARG_KINDS = ("argmax", "argmin")
 
 
 def reduction_kind(attrs: Attrs) -> ReductionKind | None:
-    """The kind of a reduction if its partial results combine elementwise: None for argmax and argmin, and where
-    updates replace."""
+    """The kind of a reduction whose partial results combine elementwise: None for argmax and argmin, and where updates
+    replace elements."""
     return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
 
 
 def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
-    """What changes no result of that reduction, but for the sign of a zero: 0, 1, an extreme, or all bits."""
+    """The identity of the reduction, except for the sign of a zero: 0, 1, an extreme, or all bits set."""
     match kind:
         case "sum":
             return 0.0 if dtype.is_continuous else 0
@@ -50,34 +50,34 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
 
 
 def owner_reduction(dtype: DType) -> ReductionKind:
-    """The reduction of what the owner of an index holds and of what the other devices put in its place: its identity,
-    zero of most types."""
+    """The reduction that combines the element of an index's owner with the other devices' elements: its identity, zero
+    for most types."""
     if not dtype.has_zero:
         return "max"
     return "or" if dtype == pred else "sum"
 
 
 def zero_of(dtype: DType) -> complex | float | int | bool:
-    """What a sum, or the reduction that is in its place for types without one, leaves as it is to the bit."""
+    """The exact identity, to the bit, of a sum, or of the reduction in its place for types without one."""
     if dtype.is_complex:
         return complex(-0.0, -0.0)
     return -0.0 if dtype.is_float and dtype.has_zero else identity_of(owner_reduction(dtype), dtype)
 
 
 def neutral_of(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
-    """What the reduction leaves as it is to the bit."""
+    """The exact identity of the reduction, to the bit."""
     return zero_of(dtype) if kind == "sum" else identity_of(kind, dtype)
 
 
 def no_sums(dtype: DType) -> TypeRuleError:
-    """The error that elements of a type are not added up."""
+    """The error for sums of a type that has none."""
     return TypeRuleError(
         f"{dtype} has no zero, from which a sum begins", "convert the operand: bf16 holds the same powers of two"
     )
 
 
 def check_reducible(kind: Attr, dtype_type: TensorType) -> None:
-    """Raises TypeRuleError if elements of that type have no such reduction."""
+    """Raises TypeRuleError if there is no such reduction of elements of that type."""
     dtype = dtype_type.dtype
     if kind == "sum" and not dtype.has_zero:
         raise no_sums(dtype)
@@ -119,7 +119,7 @@ def _reduce_factors(op: Op) -> FactorRule:
 
 
 def linear_in_its_kind(op: Op) -> tuple[Linearity, ...]:
-    """A reduction passes on partial results of its own kind."""
+    """A reduction commutes with reductions of its own kind."""
     kind = reduction_kind(op.attrs)
     return (Linearity((kind,), (0,)),) if kind is not None else ()
 
@@ -158,7 +158,7 @@ COMBINES: dict[ReductionKind, str] = {
     "and": "and",
     "or": "or",
 }
-"""The op that makes one of two results of each reduction."""
+"""The op that combines two partial results of each reduction."""
 
 
 def _prefix_terms(op: Op, bounds: Sequence[float]) -> float:

@@ -18,14 +18,14 @@ from ir.program import Op
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Dims of both shapes, as ranges, that hold the same elements."""
+    """Ranges of dims of both shapes that have the same elements."""
 
     source: range
     target: range
 
 
 def blocks_of(source: Sequence[int], target: Sequence[int]) -> tuple[Block, ...]:
-    """The finest division of two shapes of equal size into blocks. Shapes of size 0 are one block."""
+    """The finest decomposition of two shapes of equal size into blocks. Shapes of size 0 are one block."""
     if 0 in source:
         return (Block(range(len(source)), range(len(target))),)
     blocks: list[Block] = []
@@ -47,15 +47,15 @@ def blocks_of(source: Sequence[int], target: Sequence[int]) -> tuple[Block, ...]
 
 
 def leading(shape: Sequence[int], dims: range) -> int | None:
-    """The first of these dims that has more than one element."""
+    """The first of these dims that has several elements."""
     return next((d for d in dims if shape[d] > 1), None)
 
 
 def block_rule(op: Op) -> FactorRule | None:
-    """The rule by which the leading dims of a block are one WINDOW factor and its other dims stay whole.
+    """The rule in which the leading dims of a block are one WINDOW factor and its other dims stay whole.
 
-    Axes that split those move to the leading dim: an all_to_all, instead of a gather. None if the rule would say
-    nothing new: every block is one dim on each side.
+    Axes that split those move to the leading dim, by an all_to_all instead of a gather. None if the rule says nothing
+    new, because every block is one dim on each side.
     """
     source, target = op.operands[0].shape, op.result.shape
     blocks = blocks_of(source, target)
@@ -80,5 +80,5 @@ def block_rule(op: Op) -> FactorRule | None:
 
 
 def _behind(shape: Sequence[int], dims: range, head: int) -> list[int]:
-    """The dims behind the leading one that have more than one element."""
+    """The dims behind the leading one that have several elements."""
     return [d for d in dims if shape[d] > 1 and d != head]

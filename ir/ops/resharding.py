@@ -1,4 +1,4 @@
-"""reshard: a value of a plan, brought to another sharding."""
+"""reshard: brings a value of a plan to another sharding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions that stand for all positions along axes.
+"""Samples of the positions along axes that represent all positions.
 
 What a device sends and receives in a box exchange follows from its position by arithmetic. Between the ends of the
 tensor it repeats, so a few positions show what all do: the stretches in which nothing repeats, and two periods of
@@ -26,12 +26,12 @@ import numpy.typing as npt
 Positions = npt.NDArray[np.int64]
 
 FEW = 64
-"""So many positions are all looked at: finding out which are alike takes longer."""
+"""So many positions are all examined: finding equal ones would take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Positions from `low` to below `high`, of which those `period` apart are alike; 0 if none are."""
+    """Positions from `low` to below `high`. Those `period` apart are equal; 0 if none are."""
 
     low: int
     high: int
@@ -40,13 +40,13 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """Positions along some axes, in stretches one after the other, and those of them that stand for all: `chosen`."""
+    """Positions along some axes, in consecutive stretches, and the samples that represent all: `chosen`."""
 
     stretches: tuple[Stretch, ...]
     chosen: Positions
 
     def like(self, positions: Positions) -> Positions:
-        """Where in `chosen` a position stands that is like each of these."""
+        """For each of these positions, the index in `chosen` of an equal one."""
         numbers = np.searchsorted([s.low for s in self.stretches], positions, side="right") - 1
         lows = np.array([s.low for s in self.stretches])[numbers]
         periods = np.array([s.period or s.high for s in self.stretches])[numbers]
@@ -56,7 +56,7 @@ class Row:
 
 
 def row_of(stretches: Iterable[Sequence[Stretch]], positions: int) -> Row:
-    """The row in which positions are alike that are alike in each of these, which all cover it."""
+    """The row in which positions are equal that are equal in each of these lists of stretches, which all cover it."""
     if positions <= FEW:
         return _whole(positions)
     different = set(map(tuple, stretches))
@@ -73,7 +73,7 @@ def _low(stretch: Stretch) -> int:
 
 
 def _chosen(stretch: Stretch) -> range:
-    """Two periods: what is alike may differ by a number that grows evenly, which two show."""
+    """Two periods: equal positions may differ by a number that grows linearly, which two periods show."""
     low, high = stretch.low, stretch.high
     return range(low, min(high, low + 2 * stretch.period) if stretch.period else high)
 

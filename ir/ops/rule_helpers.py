@@ -12,13 +12,13 @@ from ir.types import TensorType
 
 
 def pointwise(op: Op) -> FactorRule:
-    """Every dim of every tensor of the result's rank is a parallel factor; tensors of rank 0 have none."""
+    """Every dim of every tensor of the result's rank is a parallel factor; tensors of rank 0 have no factors."""
     return _factor_a_dim(op.results[0].shape, (), tuple([v.type.rank for v in op.operands]), len(op.results))
 
 
 def a_factor_a_dim(op: Op, sizes: Sequence[int], kinds: Mapping[int, FactorKind]) -> FactorRule:
-    """A factor of each size for each dim of every tensor of that rank; tensors of rank 0 have none. It is parallel
-    where `kinds` says nothing else of the dim."""
+    """One factor for each dim of every tensor of that rank; tensors of rank 0 have none. A factor is parallel unless
+    `kinds` has another kind for the dim."""
     ranks = tuple([v.type.rank for v in op.operands])
     return _factor_a_dim(tuple(sizes), tuple(sorted(kinds.items())), ranks, len(op.results))
 
@@ -27,7 +27,7 @@ def a_factor_a_dim(op: Op, sizes: Sequence[int], kinds: Mapping[int, FactorKind]
 def _factor_a_dim(
     sizes: tuple[int, ...], kinds: tuple[tuple[int, FactorKind], ...], ranks: tuple[int, ...], results: int
 ) -> FactorRule:
-    """One rule for all ops alike: programs have thousands, of few shapes."""
+    """One rule object for all equal ops: programs have thousands, of few shapes."""
     dims, kind_of = tuple((d,) for d in range(len(sizes))), dict(kinds)
     factors = tuple(Factor(n, kind_of.get(d, FactorKind.PARALLEL)) for d, n in enumerate(sizes))
     operands = tuple(dims if rank == len(sizes) else () for rank in ranks)
@@ -35,12 +35,12 @@ def _factor_a_dim(
 
 
 def windows_along(op: Op, sizes: Sequence[int], dims: Sequence[int]) -> FactorRule:
-    """A factor a dim, which is a window along these dims: there elements move."""
+    """One factor for each dim, which is a window along the dims in which elements move."""
     return a_factor_a_dim(op, sizes, dict.fromkeys(dims, FactorKind.WINDOW))
 
 
 class Factors:
-    """Collects the factors of a rule, while each tensor's dims get theirs."""
+    """Collects the factors of a rule while the dims of its tensors are built."""
 
     def __init__(self) -> None:
         self.all: list[Factor] = []
@@ -52,14 +52,14 @@ class Factors:
         reduction: ReductionKind | None = None,
         moves_to: int | None = None,
     ) -> DimFactors:
-        """A dim of one further factor."""
+        """A dim with one new factor."""
         self.all.append(Factor(size, kind, reduction, moves_to))
         return (len(self.all) - 1,)
 
     def dims(
         self, sizes: Iterable[int], kind: FactorKind = FactorKind.PARALLEL, reduction: ReductionKind | None = None
     ) -> TensorFactors:
-        """Dims of these sizes, each of a further factor."""
+        """Dims of these sizes, each with a new factor."""
         return tuple([self.new(n, kind, reduction) for n in sizes])
 
     def rule(self, operands: Sequence[TensorFactors], results: Sequence[TensorFactors]) -> FactorRule:
@@ -67,21 +67,21 @@ class Factors:
 
 
 def each_by_itself(op: Op) -> FactorRule:
-    """Each operand has factors of its own, which the result at its place has too."""
+    """Each operand has factors of its own, which it shares with the result at its position."""
     factors = Factors()
     tensors = [factors.dims(v.shape) for v in op.operands]
     return factors.rule(tensors, tensors)
 
 
 def all_apart(op: Op, kind: FactorKind = FactorKind.NEED_REPLICATION) -> FactorRule:
-    """Each dim of each tensor has a factor of its own, of that kind in operands; those of results need replication."""
+    """Each dim of each tensor has a factor of its own, of that kind in operands. Those of results need replication."""
     factors = Factors()
     operands = [factors.dims(v.shape, kind) for v in op.operands]
     return factors.rule(operands, [factors.dims(v.shape, FactorKind.NEED_REPLICATION) for v in op.results])
 
 
 def same_types(types: Sequence[TensorType]) -> TensorType:
-    """The one type that all operands have. Raises TypeRuleError if they differ."""
+    """The common type of all operands. Raises TypeRuleError if they differ."""
     first = types[0]
     for other in types[1:]:
         check_same_dtype(first, other)
@@ -114,7 +114,7 @@ def ints_attr(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
 
 
 def types_attr(attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:
-    """The attribute `types`: those of results."""
+    """The attribute `types`: the types of the results."""
     value = attrs["types"]
     assert isinstance(value, tuple)
     return tuple(v for v in value if isinstance(v, TensorType))

@@ -1,4 +1,4 @@
-"""sort and top_k. Of floats, NaN is above every number and -0.0 equals 0.0, as in jax.lax.sort."""
+"""sort and top_k. In floats, NaN is above every number and -0.0 equals 0.0, as in jax.lax.sort."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _infer_sort(types: Types, attrs: Attrs) -> Types:
 
 
 def _kept(shape: Sequence[int], attrs: Attrs) -> tuple[int, ...]:
-    """The shape of what is left of elements of that shape: `first` of them along dim."""
+    """The shape with the `first` elements along dim only."""
     dim, first = int_attr(attrs, "dim"), attrs["first"]
     if not isinstance(first, int):
         return tuple(shape)
@@ -41,7 +41,7 @@ def _check_ordered(operand: TensorType) -> None:
 
 
 def _sort_factors(op: Op) -> FactorRule:
-    """All of a dim is sorted at once. For the `first` elements, devices find candidates, as for top_k."""
+    """A whole dim is sorted at once. If only the `first` elements are wanted, devices find candidates, as for top_k."""
     dim, first = int_attr(op.attrs, "dim"), op.attrs["first"]
     shape = op.operands[0].shape
     if isinstance(first, int):
@@ -98,7 +98,7 @@ def _top_k_factors(op: Op) -> FactorRule:
 
 
 def _searched(shape: Sequence[int], dim: int, first: int, operands: int, results: int) -> FactorRule:
-    """Devices that hold some of the dim each find candidates, which the op's own code compares."""
+    """The rule of a searched dim: each device finds candidates in its part, which the op's own code compares."""
     rank = len(shape)
     kinds = (FactorKind.REDUCTION if d == dim else FactorKind.PARALLEL for d in range(rank))
     factors = (

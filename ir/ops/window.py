@@ -1,8 +1,8 @@
 """Ops that slide a window over a tensor: reduce_window, and select_and_scatter, its gradient where it takes extremes.
 
-Windows have up to five settings a dim: size, stride, padding before and after (negative padding takes elements away),
-base dilation (holes between the operand's elements) and window dilation (holes between the window's). What a window
-meets in padding and in holes is the reduction's identity; select_and_scatter has an operand for what its padding holds.
+Windows have up to five settings a dim: size, stride, padding before and after (negative padding removes elements), base
+dilation (holes between the operand's elements) and window dilation (holes between the window's). Padding and holes have
+the reduction's identity; select_and_scatter has an operand for its padding value.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class Window:
 
     @property
     def extent(self) -> int:
-        """Elements from the window's first to its last, holes counted."""
+        """The number of elements from the window's first to its last, holes included."""
         return dilated(self.size, self.dilation)
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each result needs just the operand's element at the same index."""
+        """Whether each result depends only on the operand's element at the same index."""
         return self.size == 1 and (self.stride, self.low, self.high, self.base_dilation) == (1, 0, 0, 1)
 
     def padded(self, n: int) -> int:
-        """Elements of a dim of size n, with holes and padding."""
+        """The number of elements of a dim of size n, with holes and padding."""
         return dilated(n, self.base_dilation) + self.low + self.high
 
     def count(self, n: int) -> int:
-        """How many windows fit a dim of size n."""
+        """The number of windows that fit in a dim of size n."""
         room = self.padded(n) - self.extent
         return room // self.stride + 1 if room >= 0 else 0
 
@@ -73,7 +73,7 @@ def dilated(n: int, dilation: int) -> int:
 def windows(
     attrs: Attrs, sizes: Sequence[int], base: str = "base_dilation", dilation: str = "window_dilation"
 ) -> tuple[Window, ...]:
-    """The window of each dim, of these sizes; settings that are left out are ones, paddings zeros.
+    """The window of each dim, of these sizes; the default of settings is one, of paddings zero.
 
     `base` and `dilation` are the names of the attributes with the dilations. Raises TypeRuleError if a list has another
     length, or a size, stride or dilation is not positive.
@@ -94,7 +94,7 @@ def windows(
 
 
 def windowed_sizes(sizes: Sequence[int], given: Sequence[Window]) -> tuple[int, ...]:
-    """The number of windows of each dim. Raises TypeRuleError if padding takes away more than there is."""
+    """The number of windows of each dim. Raises TypeRuleError if padding removes more elements than there are."""
     for d, (n, w) in enumerate(zip(sizes, given, strict=True)):
         if w.padded(n) < 0:
             raise TypeRuleError(f"padding by {w.low} and {w.high} leaves {w.padded(n)} elements of window dim {d}")
@@ -120,7 +120,7 @@ def _infer_reduce_window(types: Types, attrs: Attrs) -> Types:
 
 
 def _factors(op: Op) -> FactorRule:
-    """One factor a dim, which all tensors share: parallel where each window is one element."""
+    """One factor for each dim, which all tensors share: parallel if each window is one element."""
     return windows_along(op, op.operands[0].shape, [d for d, w in enumerate(window_of(op)) if not w.is_pointwise])
 
 
@@ -184,7 +184,7 @@ def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
 
 
 def padding_value(op: Op) -> float | int | None:
-    """What the padding of a select_and_scatter holds; None if it is never selected."""
+    """The padding value of a select_and_scatter; None if padding is never selected."""
     value = op.attrs["padding_value"]
     assert value is None or isinstance(value, float | int), value
     return value

@@ -1,1 +1,2 @@
-"""How programs, shardings and device assignments are spelt: our text, JAX's, HLO's, Shardy's and GShard's notations."""
+"""The spelling of programs, shardings and device assignments: our text, and JAX's, HLO's, Shardy's and GShard's
+notations."""

@@ -12,22 +12,22 @@ _TOKEN = re.compile(r"\s*(?:(?P<string>\"[^\"]*\"|'[^']*')|(?P<word>[A-Za-z_][\w
 _MAX_SHOWN = 60
 _MAX_DIGITS = 18
 _INTEGERS = re.compile(rf"\s*\d{{1,{_MAX_DIGITS}}}(?:\s*,\s*\d{{1,{_MAX_DIGITS}}})*(?!\d)")
-"""Of a list of a million devices, all at once."""
+"""A whole list of integers, of which there may be a million, is matched at once."""
 
 
 @dataclass
 class Cursor:
-    """`position` is where the next token begins. Methods raise SpmdcError (E309) where other text is."""
+    """`position` is where the next token begins. Methods raise SpmdcError (E309) if they find other text."""
 
     text: str
     what: str
     span: Span | None = None
     position: int = 0
     help: str = ""
-    """How it is spelt, for those who spelt it otherwise."""
+    """The expected spelling, for the error's help."""
 
     def fault(self, expected: str) -> SpmdcError:
-        """The error that something else was expected here."""
+        """The error that something else was expected at the position."""
         rest = self.text[self.position :].strip()
         shown = rest[:_MAX_SHOWN] + ("…" if len(rest) > _MAX_SHOWN else "")
         found = f"found {shown!r}" if rest else "the text ends"
@@ -35,7 +35,7 @@ class Cursor:
                      help=self.help)  # fmt: skip
 
     def accept(self, token: str) -> bool:
-        """Whether the next token is that one, which is then taken."""
+        """Takes the next token if it is this one. Returns whether it was."""
         match = _TOKEN.match(self.text, self.position)
         if match is None or match[0].strip() != token:
             return False
@@ -55,7 +55,7 @@ class Cursor:
         return match[group]
 
     def string(self) -> str | None:
-        """A quoted string's content, if one is next."""
+        """The content of a quoted string, if one is next."""
         quoted = self._take("string")
         return quoted[1:-1] if quoted is not None else None
 
@@ -70,7 +70,7 @@ class Cursor:
         return int(digits)
 
     def integers(self) -> list[int]:
-        """One or more integers between commas."""
+        """One or more integers, separated by commas."""
         values: list[int] = []
         run = _INTEGERS.match(self.text, self.position)
         if run is not None:
@@ -81,7 +81,7 @@ class Cursor:
         return values
 
     def until(self, close: str) -> Iterator[None]:
-        """Once for each item of a list, to be read before the next; then takes the closing mark."""
+        """Iterates over a list: the body reads one item each time. Then takes the closing mark."""
         while not self.accept(close):
             yield
             if not self.accept(","):
@@ -89,14 +89,14 @@ class Cursor:
                 return
 
     def part(self) -> tuple[int, int]:
-        """Which part of an axis: `(2)4`, the product of the parts before it and its own size."""
+        """A part of an axis: `(2)4`, the product of the parts before it and its own size."""
         self.expect("(")
         pre = self.integer()
         self.expect(")")
         return pre, self.integer()
 
     def skip(self) -> bool:
-        """Takes any token. False at the end of the text."""
+        """Takes any token. Returns False at the end of the text."""
         match = _TOKEN.match(self.text, self.position)
         if match is None:
             return False

@@ -1,7 +1,7 @@
-"""Device assignments, GShard's appendix A.3: from an array of device ids to axes of a mesh.
+"""Device assignments, GShard's appendix A.3: from an array of device ids to mesh axes.
 
-An assignment is an array whose dims count the tiles of each tensor dim, and whose entries are the devices that hold
-them. Where the array is a mixed-radix permutation of a mesh, it is said in (parts of) the mesh's axes; any other
+An assignment is an array whose dims count the tiles of each tensor dim, and whose entries are the devices that have
+them. If the array is a mixed-radix permutation of a mesh, it is expressed in (parts of) the mesh's axes; any other
 array becomes a mesh of its own.
 """
 
@@ -22,12 +22,12 @@ Ids = NDArray[np.int64]
 def tile_axes(
     mesh: Mesh, ids: Ids, *, prefix: str, span: Span | None = None
 ) -> tuple[Mesh, tuple[tuple[AxisRef, ...], ...]]:
-    """The axes, major first, along which each dim of the tiles is.
+    """The axes, major first, that split each dim into the tiles.
 
-    `ids` has a last dim more than there are dims of tiles: the devices that hold copies of one tile, in any order. If
-    not every device is listed, the others hold copies too. The mesh is `mesh` where its axes can express the tiles,
-    else a new one named `prefix`, with an axis `prefix_d` for each dim d that is split, and a last one for the copies.
-    Raises SpmdcError (E304, E305) if a device is unknown or listed twice, or devices cannot be shared out evenly.
+    `ids` has an additional last dim for the devices that have copies of one tile, in any order. Devices that are not
+    listed have copies too. The mesh is `mesh` if its axes can express the tiles, else a new one named `prefix`, with an
+    axis `prefix_d` for each dim d that is split, and a last one for the copies. Raises SpmdcError (E304, E305) if a
+    device is unknown or listed twice, or devices cannot be distributed evenly.
     """
     _check_ids(mesh, ids, span)
     found = _on_mesh(mesh, ids)
@@ -35,7 +35,7 @@ def tile_axes(
 
 
 def fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
-    """The device ids along the axes, a row for each position on what is left of the mesh."""
+    """The device ids along the axes, with one row for each position on the other axes."""
     sizes: list[int] = []
     places: list[int] = []
     for name, size in mesh.axes:
@@ -74,7 +74,7 @@ def _devices(mesh: Mesh) -> Ids:
 
 
 def _positions(mesh: Mesh, ids: Ids) -> Ids:
-    """The position of each device; -1 of those that the mesh does not have."""
+    """The position of each device; -1 for those that the mesh does not have."""
     if mesh.devices is None:
         return np.where((ids >= 0) & (ids < mesh.size), ids, -1)
     devices = _devices(mesh)
@@ -99,7 +99,7 @@ def _on_mesh(mesh: Mesh, ids: Ids) -> tuple[tuple[AxisRef, ...], ...] | None:
 
 
 def _axes_of_dim(mesh: Mesh, tile_at: Ids, base: int, count: int) -> tuple[AxisRef, ...] | None:
-    """The axes whose coordinates, as one mixed-radix number, are the tile index at every listed position (those where
+    """The axes whose coordinates, as one mixed-radix number, equal the tile index at every listed position (those where
     it is not -1), or None."""
     weighted: list[tuple[int, AxisRef]] = []
     stride = mesh.size
@@ -123,7 +123,7 @@ def _axes_of_dim(mesh: Mesh, tile_at: Ids, base: int, count: int) -> tuple[AxisR
 
 
 def _line(tile_at: Ids, base: int, stride: int, size: int) -> Ids:
-    """The tile indices at the positions that follow `base` along an axis; -1 beyond its end."""
+    """The tile indices at the positions after `base` along an axis; -1 beyond its end."""
     room = size - base // stride % size
     line = np.full(size, -1)
     line[:room] = tile_at[base : base + room * stride : stride]
@@ -131,8 +131,8 @@ def _line(tile_at: Ids, base: int, stride: int, size: int) -> Ids:
 
 
 def _weighted_parts(name: str, line: Ids) -> list[tuple[int, AxisRef]] | None:
-    """The parts of an axis that count in a tile index, each with its weight, found from the minor end as runs of equal
-    steps. None if some run does not divide what is left of the axis."""
+    """The parts of an axis that contribute to a tile index, each with its weight, found from the minor end as runs of
+    equal steps. None if the length of some run does not divide the rest of the axis."""
     size, parts, step = len(line), list[tuple[int, AxisRef]](), 1
     while step < size:
         indices = np.maximum(line[::step], 0)

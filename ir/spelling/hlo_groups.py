@@ -1,4 +1,4 @@
-"""Groups of devices as HLO says them by the axes of a mesh: `mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)) {'x'}`."""
+"""Groups of devices that HLO spells by mesh axes: `mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)) {'x'}`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ir.spelling.device_assignment import Ids, fibers
 MESH_GROUPS = re.compile(
     r"replica_groups=mesh\[([^\]\n]*)\],?\s*(?:device_ids=\(((?:[^()\n]|\([\d,]*\))*)\),?\s*)?\{([^{}\n]*)\}"
 )
-"""The sizes of the axes, the order of the devices, and the axes that the groups are along."""
+"""The sizes of the axes, the order of the devices, and the axes along which groups run."""
 
 _SIZE = re.compile(r"\s*'([^']+)'=(\d{1,9})\s*")
 _AXIS = re.compile(r"\s*'([^']+)'(?::\((\d{1,9})\)(\d{1,9}))?\s*")
@@ -21,7 +21,7 @@ _IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 
 
 def groups_on_mesh(sizes: str, order: str | None, names: str) -> Ids:
-    """The devices of each group, a row each. Raises ValueError or KeyError if they are none."""
+    """The devices of each group, one row each. Raises ValueError or KeyError if the text does not spell groups."""
     axes = tuple((name, int(size)) for name, size in (_parts(_SIZE, text) for text in sizes.split(",")))
     mesh = Mesh(axes, None if order is None else device_ids_of(order))
     if mesh.size > MAX_DEVICES or sorted(mesh.device_ids) != list(range(mesh.size)):
@@ -30,7 +30,7 @@ def groups_on_mesh(sizes: str, order: str | None, names: str) -> Ids:
 
 
 def device_ids_of(text: str) -> tuple[int, ...]:
-    """A list, or an iota and its transposition, as in tile assignments. Raises ValueError if it is none."""
+    """A list, or an iota with a transpose, as in tile assignments. Raises ValueError for any other text."""
     iota = _IOTA.match(text.strip())
     if iota is None:
         return tuple(int(n) for n in text.split(","))

@@ -22,7 +22,7 @@ _SUBGROUPS = ("replicated", "unreduced", "manual", "maximal")
 
 
 def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", span: Span | None = None) -> Sharding:
-    """The sharding that an HLO string says, on `mesh` where its axes can express the tiles, else on a new mesh."""
+    """The sharding that an HLO string spells, on `mesh` if its axes can express the tiles, else on a new mesh."""
     scanner = Cursor(text, "an HLO sharding", span, help=_SPELLING)
     scanner.expect("{")
     kind = scanner.word()
@@ -46,12 +46,12 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
 
 
 def hlo_group(scanner: Cursor) -> int | None:
-    """The number of the group whose tensors are sharded alike, if one is next: `shard_as 1`, or `shard_like 1`."""
+    """The number of the sharding group, if one is next: `shard_as 1`, or `shard_like 1`."""
     return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
 
 
 def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:
-    """The shardings of a tuple, `{{replicated}, {devices=…}}`; of any other sharding, it alone."""
+    """The shardings of a tuple, `{{replicated}, {devices=…}}`; any other sharding by itself."""
     inner = text.strip()
     if not inner.startswith("{{"):
         return (inner,)
@@ -150,7 +150,7 @@ def _iota(scanner: Cursor, count: int) -> Ids:
 
 
 def _subgroups(scanner: Cursor) -> list[str]:
-    """What the tile dims behind those of the tensor mean."""
+    """The meaning of the tile dims behind those of the tensor."""
     if scanner.accept("last_tile_dim_replicate"):
         return ["replicated"]
     kinds: list[str] = []

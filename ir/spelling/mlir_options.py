@@ -1,6 +1,6 @@
-"""The options of a call as MLIR writes them: numbers, texts, arrays, lists and dictionaries in a dictionary.
+"""The options of a call in MLIR's syntax: a dictionary of numbers, texts, arrays, lists and dictionaries.
 
-MLIR's own parser ends the process over some texts, such as lists that nest too deep; a program's config may be any
+MLIR's own parser aborts the process on some texts, such as lists that nest too deep, and a program's config may be any
 text.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 Option: TypeAlias = "bool | str | np.generic | npt.NDArray[Any] | tuple[Option, ...] | dict[str, Option]"
-"""Numbers and arrays are numpy's, of the element type that is written; lists are tuples."""
+"""Numbers and arrays are numpy's, with the element type that is written; lists are tuples."""
 
 MOST_ELEMENTS = 1 << 20
-"""Elements that an array may have."""
+"""The most elements that an array may have."""
 
 _MOST_DEPTH = 64
 _MOST_DIGITS = 400
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class OptionsError(ValueError):
-    """Says what is wrong with a text."""
+    """An error in the text."""
 
 
 def parse_options(text: str) -> dict[str, Option]:
@@ -68,7 +68,7 @@ class _Reader:
         return OptionsError(f"expected {expected}, and {f'found {rest[:_SHOWN]!r}' if rest else 'the text ends'}")
 
     def take(self, *kinds: str) -> str | None:
-        """The next token, if it is of one of these kinds."""
+        """Takes the next token if it is of one of these kinds."""
         found = _TOKEN.match(self.text, self.position)
         if found is None or found.lastgroup not in kinds:
             return None
@@ -87,7 +87,7 @@ class _Reader:
             raise self.fault(repr(token))
 
     def listed(self, close: str, item: Callable[[], _T]) -> list[_T]:
-        """Items between commas, up to the closing mark."""
+        """Items separated by commas, up to the closing mark."""
         found: list[_T] = []
         if self.accept(close):
             return found
@@ -161,7 +161,8 @@ class _Reader:
         return np.array([_number(x, type) for x in self.listed(">", self._literal)], _NUMBERS[type])
 
     def _dense(self) -> Option:
-        """`[[1, 2], [3, 4]]> : tensor<2x2xi64>`, or one number for all, or all their bytes in hexadecimal."""
+        """`[[1, 2], [3, 4]]> : tensor<2x2xi64>`, or a single number for all elements, or all their bytes in
+        hexadecimal."""
         data = self.take("string")
         nested = None if data is not None or self.accept(">") else self._nested(0)
         if data is not None or nested is not None:
@@ -203,7 +204,7 @@ def _filled(data: str | None, nested: Any, shape: tuple[int, ...], type: str) ->
 
 
 def _reshaped(nested: list[Any], shape: tuple[int, ...], type: str) -> npt.NDArray[Any]:
-    """The array that nested lists are, which have that shape. Raises OptionsError."""
+    """The array with the elements of nested lists of that shape. Raises OptionsError."""
     rows, numbers = [nested], nested
     for n in shape:
         if any(not isinstance(row, list) or len(row) != n for row in rows):
@@ -220,7 +221,7 @@ def _is_float(number: str) -> bool:
 
 
 def _number(written: str | bool, type: str) -> npt.NDArray[Any]:
-    """A number of a type, which holds it: of signless integers both ranges, of floats in hexadecimal the bits."""
+    """A number of a type. Integers of both signless ranges and floats as hexadecimal bits are accepted."""
     dtype = np.dtype(_NUMBERS[type])
     fault = OptionsError(f"{str(written).lower()} is no number of type {type}")
     if isinstance(written, bool) or dtype.kind == "b":

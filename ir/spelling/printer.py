@@ -1,8 +1,8 @@
 """Writes programs in the .spmd language: the form in which every program, before or after any pass, is shown.
 
-The text is linear in the program, and parsing it returns the same program. `# file:line  reason` behind an op is
-its source location and why a pass put it there; both are optional, and the parser reads them back. The ops of a plan
-state the latter themselves.
+The text is linear in the size of the program, and parsing it returns the same program. `# file:line reason` after an op
+is its source location and why a pass put it there; both are optional, and the parser reads them back. The ops of a plan
+have the reason as an attribute.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _INDENT = "  "
 
 
 def print_program(program: Program, *, locations: bool = True, remarks: Mapping[Op, str] | None = None) -> str:
-    """The program's text. Without `locations`, ops show neither their source lines nor why they are there. `remarks`
-    follow ops too."""
+    """The program's text. Without `locations`, ops have neither source lines nor reasons. `remarks` are further texts
+    to print after ops."""
     head: list[str] = [program.stage] if program.stage != "global" else []
     head.extend(print_mesh(mesh) for mesh in program.meshes)
     printer = _Printer(program.meshes, program.stage == "plan", locations, remarks or {})
@@ -54,7 +54,7 @@ def print_type(type: TensorType, sharding: Sharding | None = None) -> str:
 
 
 def print_sharding_suffix(sharding: Sharding) -> str:
-    """What follows a type's brackets: `{partial: x, max y; replicated: z}`, or `{replicated}`, or nothing."""
+    """The text after a type's brackets: `{partial: x, max y; replicated: z}`, or `{replicated}`, or nothing."""
     spell = sharding.mesh.spell
     parts: list[str] = []
     if sharding.partial:
@@ -68,7 +68,7 @@ def print_sharding_suffix(sharding: Sharding) -> str:
 
 
 def print_sharding(sharding: Sharding) -> str:
-    """A sharding without a type: `[x, (y,z), ?]{partial: w}`, a dash for a dim that is whole."""
+    """A sharding without a type: `[x, (y,z), ?]{partial: w}`, with a dash for an unsplit dim."""
     dims = (_dim_suffix(sharding.mesh, d).removeprefix("@") or "-" for d in sharding.dims)
     suffix = print_sharding_suffix(sharding)
     return f"[{', '.join(dims)}]{'' if suffix == '{replicated}' else suffix}"
@@ -88,13 +88,13 @@ def print_literal(value: object) -> str:
 
 
 def print_initializer(initializer: Initializer) -> str:
-    """What stands behind the `=` of a weight: `normal(0.02)`, or a number."""
+    """The text after the `=` of a weight: `normal(0.02)`, or a number."""
     numbers = ", ".join(map(print_literal, initializer.numbers))
     return f"{initializer.distribution}({numbers})" if initializer.distribution else numbers
 
 
 def print_location(span: Span | None, *reasons: str) -> str:
-    """An op's trailing comment, `# file:line  reason`; empty if there is nothing to say."""
+    """An op's trailing comment, `# file:line reason`; empty if there is none."""
     place = f" {' '.join(span.source.name.split())}:{span.line}" if span is not None else ""
     words = "".join(f"  {' '.join(reason.split())}" for reason in reasons if reason.strip())
     return f"#{place}{words}" if place or words else ""

@@ -1,5 +1,5 @@
-"""The spellings of a sharding that people bring along: JAX's `PartitionSpec`, HLO's tile assignments,
-Shardy's attribute, and GShard's `split` and `shard`.
+"""The spellings of shardings from other systems: JAX's `PartitionSpec`, HLO's tile assignments, Shardy's attribute, and
+GShard's `split` and `shard`.
 
 The type notation of the language itself, `f32[8@x, 4]{partial: y}`, belongs to the grammar and to
 `ir.spelling.printer`.
@@ -40,10 +40,10 @@ _UNCONSTRAINED = ("UNCONSTRAINED", "P.UNCONSTRAINED", "PartitionSpec.UNCONSTRAIN
 
 
 def parse_sharding(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", span: Span | None = None) -> Sharding:
-    """The sharding, of a tensor of that rank, that the text says in any of the spellings.
+    """The sharding, of a tensor of that rank, that the text spells in any of the notations.
 
-    HLO's device lists become axes of `mesh`, or, where it has no such axes, a new mesh named `prefix`. Raises
-    SpmdcError (E301 to E305, E307, E309), at `span`.
+    HLO's device lists become axes of `mesh`, or, if it has no such axes, a new mesh named `prefix`. Raises SpmdcError
+    (E301 to E305, E307, E309), at `span`.
     """
     start = text.lstrip()
     if start.startswith("{"):
@@ -80,8 +80,8 @@ def _axis(name: str, mesh: Mesh, span: Span | None) -> AxisRef:
 
 
 def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
-    """`P("x", None, ("y", "z"), unreduced={"w"})`. Dims not named are whole; `P.UNCONSTRAINED` is an open dim. Beyond
-    what JAX knows, it may close a tuple of axes, and a part of an axis is written `"x:(1)2"`."""
+    """`P("x", None, ("y", "z"), unreduced={"w"})`. Dims without an entry are unsplit; `P.UNCONSTRAINED` is an open dim.
+    As extensions of JAX's notation, a tuple of axes may be closed, and a part of an axis is written `"x:(1)2"`."""
     scanner = Cursor(text, "a PartitionSpec", span, help='write it as JAX does: P("x", None, ("y", "z"))')
     if not scanner.accept("P"):
         scanner.expect("PartitionSpec")
@@ -116,7 +116,7 @@ def _partition_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
 
 
 def _partition_axes(scanner: Cursor, mesh: Mesh, close: str) -> DimSharding:
-    """Axes between commas up to the closing bracket."""
+    """Axes separated by commas, up to the closing bracket."""
     axes: list[AxisRef] = []
     is_open = False
     for _ in scanner.until(close):
@@ -147,7 +147,7 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
     """`#sdy.sharding<@mesh, [{"x"}, {?}, {"y":(1)2, ?}p1], replicated={"z"}, unreduced={"w"}>`.
 
     The mesh's name is not compared with `mesh`: `shardy_mesh_name` returns the name of the mesh to pass. A mesh that
-    the text spells out is taken as it is.
+    the text spells out is used instead.
     """
     scanner = Cursor(text, "a Shardy sharding", span, help=_SHARDY_SPELLING)
     name = _shardy_head(scanner)
@@ -208,7 +208,7 @@ def _inline_mesh(scanner: Cursor, mesh: Mesh) -> Mesh:
 
 
 def _shardy_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
-    """What is between braces: axes, then `?`; a priority may follow."""
+    """The contents of braces: axes, then `?`; a priority may follow."""
     axes: list[AxisRef] = []
     is_open = False
     for _ in scanner.until("}"):
@@ -243,9 +243,9 @@ def _priority(scanner: Cursor) -> int:
 def assign_devices(mesh: Mesh, ids: NestedInts, prefix: str, *, span: Span | None = None) -> Sharding:
     """GShard's `shard(t, device_assignment)` (appendix A.3).
 
-    `ids` are device ids in nested lists, as deep as the tensor has dims; an id's place says which partition the device
-    holds. With fewer partitions than devices, the other devices hold copies. The result is on a new mesh named `prefix`
-    if the axes of `mesh` cannot say it. Raises SpmdcError (E303, E304, E305).
+    `ids` are device ids in nested lists, as deep as the tensor has dims; an id's position is that of the partition that
+    the device has. With fewer partitions than devices, the other devices have copies. The result is on a new mesh named
+    `prefix` if the axes of `mesh` cannot express it. Raises SpmdcError (E303, E304, E305).
     """
     shape = _nested_shape(ids)
     if shape is None:
@@ -267,8 +267,8 @@ def _nested_shape(ids: NestedInts) -> tuple[int, ...] | None:
 def split_sharding(mesh: Mesh, rank: int, dim: int, partitions: int, *, span: Span | None = None) -> Sharding:
     """GShard's `split(t, dim, n)` (section 3.2): the dim over axes that make n partitions together.
 
-    That is the only axis of size n; else all axes, or the first few, if their sizes multiply to n; else the major part
-    of the only axis whose size n divides. Raises SpmdcError (E303, E305) if there is no such dim, or no such axes.
+    These are the only axis of size n; else all axes, or the first few, if their sizes multiply to n; else the major
+    part of the only axis whose size n divides. Raises SpmdcError (E303, E305) if there is no such dim, or no such axes.
     """
     if not 0 <= dim < rank:
         raise error("E303", f"dim {dim} is out of range for a tensor of {rank} dims", span)

@@ -15,8 +15,8 @@ from ir.spelling.printer import print_type
 
 
 def region_diagnostics(op: Op, mesh: Mesh) -> list[Diagnostic]:
-    """What is wrong with a manual region of well-formed axes and shardings, what it holds left aside (E405, E409,
-    E410). `mesh` is the program's default mesh."""
+    """The errors in a manual region of well-formed axes and shardings, apart from its contents (E405, E409, E410).
+    `mesh` is the program's default mesh."""
     axes = axes_attr(op.attrs)
     foreign = [a for a in axes if a.name not in mesh.names or not mesh.is_whole(a)]
     if foreign:
@@ -85,8 +85,9 @@ def _placement_faults(value: Value, title: str, op: Op, mesh: Mesh) -> Iterator[
 
 
 def inside_diagnostics(program: Program) -> list[Diagnostic]:
-    """What may not be where it is, of a program that is well-formed otherwise: collectives over axes that are not
-    manual there (E406, E411), annotations over axes that are (E411), and regions that take axes twice (E410)."""
+    """The ops and shardings that are not allowed at their place, in a program that is well-formed otherwise:
+    collectives over axes that are not manual there (E406, E411), annotations over axes that are (E411), and regions
+    that use axes twice (E410)."""
     found: dict[tuple[object, str], Diagnostic] = {}
     called = [
         (program.functions[name], manual)
@@ -100,7 +101,7 @@ def inside_diagnostics(program: Program) -> list[Diagnostic]:
 
 
 def _faults_within(function: Function, manual: Manual, mesh: Mesh) -> Iterator[tuple[object, Diagnostic]]:
-    """What may not be in a function that is called where these axes are manual, and where each is."""
+    """What is not allowed in a function that is called where these axes are manual, each with where it is."""
     values: Sequence[Value | Result] = (*function.params, *function.results)
     for diagnostic in _annotations(values, manual, mesh, function.name):
         yield diagnostic.span, diagnostic
@@ -146,7 +147,8 @@ def _collective_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnosti
 def _annotations(
     values: Sequence[Value | Result], manual: Manual, mesh: Mesh, callee: str = ""
 ) -> Iterator[Diagnostic]:
-    """Shardings that are no placements along the free axes. `callee` is the function that has them as its signature."""
+    """Errors for shardings that are not along free axes only. `callee` is the function that has them in its
+    signature."""
     where = f"{callee} is called from a manual region" if callee else "this is a manual region"
     for value in values:
         axes = list(value.sharding.used_axes()) if value.sharding is not None and manual else []

@@ -1,4 +1,4 @@
-"""Checks one op by itself: that it exists, may be here, has its attributes, and has the types of its rule."""
+"""Checks one op by itself: that it exists, is allowed here, and has its attributes and the types of its rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ir.types import DType, TensorType
 
 
 def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: bool = False) -> list[Diagnostic]:
-    """What is wrong with the op, what it holds and calls left aside (E103, E201 to E203, E301 to E303, E406).
+    """The errors in the op, apart from its regions and callees (E103, E201 to E203, E301 to E303, E406).
 
     With `has_manual`, collectives may be in a global program; `ir.verify.manual` checks where.
     """
@@ -105,7 +105,7 @@ def _attr_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
 
 
 def _is_one_of(attr: AttrDef, value: object) -> bool:
-    """Whether it is what the attribute takes."""
+    """Whether the attribute accepts the value."""
     if not attr.required and value == attr.default:
         return True
     accepts, _ = _ATTR_KINDS[attr.kind]

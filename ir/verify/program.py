@@ -1,7 +1,7 @@
-"""Checks that a program is one: names, types, regions, shardings, and what each stage allows.
+"""Checks that a program is valid: names, types, regions, shardings, and what each stage allows.
 
-Every pass may assume it of its input and must keep it. All faults are found, not just the first. For an SPMD program
-`ir.verify.varying` adds the proof that devices agree where the program says so.
+Every pass may assume it of its input and must preserve it. All errors are found, not just the first. For an SPMD
+program `ir.verify.varying` adds the proof that devices agree where the program specifies it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from ir.verify.ops import op_diagnostics
 from ir.verify.varying import cut_diagnostics, manual_diagnostics, variance_diagnostics
 
 _MOST_ERRORS = 200
-"""Of a program. Nobody reads more."""
+"""The most errors of a program that are reported."""
 MAX_DEPTH = 100
-"""How deep regions and calls, taken together, may nest."""
+"""The maximal nesting depth of regions and calls together."""
 
 
 def verify(program: Program) -> list[Diagnostic]:
-    """What is wrong with the program; empty if nothing is. Linear in the number of ops."""
+    """All errors in the program. Linear in the number of ops."""
     verifier = _Verifier(program)
     verifier.run()
     if verifier.found:
@@ -55,14 +55,14 @@ def verify(program: Program) -> list[Diagnostic]:
 
 
 def check(program: Program) -> None:
-    """Raises SpmdcError with everything that is wrong with the program, if anything is."""
+    """Raises SpmdcError with all errors in the program, if there are any."""
     found = verify(program)
     if found:
         raise SpmdcError(found[:_MOST_ERRORS])
 
 
 def mesh_diagnostics(meshes: Sequence[Mesh]) -> list[Diagnostic]:
-    """What is wrong with these meshes as those of one program (E304)."""
+    """The errors in these meshes as those of one program (E304)."""
     found: list[str] = []
     owners: dict[str, str] = {}
     for i, mesh in enumerate(meshes):
@@ -80,9 +80,9 @@ def mesh_diagnostics(meshes: Sequence[Mesh]) -> list[Diagnostic]:
 def sharding_diagnostics(
     sharding: Sharding, type: TensorType, what: str, span: Span | None = None, stage: Stage = "global"
 ) -> list[Diagnostic]:
-    """What is wrong with this sharding for a tensor of that type (E301, E302, E303, E308). `what` names the tensor.
+    """The errors in this sharding for a tensor of that type (E301, E302, E303, E308). `what` names the tensor.
 
-    In a plan anything can be a sum: of elements that one device has each, and the others nothing.
+    In a plan any element type can have a pending sum: of one device's element and nothing on the others.
     """
     faults = sharding_faults(sharding, type.shape)
     pending = {kind for _, kind in sharding.partial}
@@ -104,15 +104,15 @@ class _Verifier:
     calls: dict[str, list[tuple[Op, int]]] = field(default_factory=dict[str, list[tuple[Op, int]]])
     depths: dict[str, int] = field(default_factory=dict[str, int])
     sized: set[TensorType] = field(default_factory=set[TensorType])
-    """Types that values may have."""
+    """The types that were checked for their size."""
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
-    """The axes of each sharding, with the first place where it is."""
+    """The axes of each sharding, with the first span where it occurs."""
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
     """The shape of the tensors of each sharding group."""
     has_manual: bool = False
     around_manual: frozenset[Value] | set[Value] = frozenset()
-    """The values around the innermost manual region."""
+    """The values outside the innermost manual region."""
 
     def add(self, code: str, message: str, span: Span | None = None, help: str = "") -> None:
         self.found.append(Diagnostic(code, message, span, help=help))
@@ -155,7 +155,7 @@ class _Verifier:
             self.placement(result, "result", is_entry)
 
     def placement(self, value: Value | Result, what: str, is_entry: bool) -> None:
-        """A value's sharding, and for the entry of an SPMD program the tensor that it is a shard of."""
+        """Checks a value's sharding, and for the entry of an SPMD program the tensor that it is a shard of."""
         fault = "" if value.type in self.sized else _size_fault(value.type, self.program.stage)
         if not fault:
             self.sized.add(value.type)
@@ -184,7 +184,7 @@ class _Verifier:
             self.add("E409", f"{title} has type {value.type}, and a shard has type {local}", value.span)
 
     def sharding(self, sharding: Sharding, type: TensorType, title: str, span: Span | None) -> bool:
-        """Whether the sharding is right for the type; what is wrong is reported at each value that has it."""
+        """Whether the sharding is valid for the type; errors are reported at each value that has it."""
         if self.checked.get((sharding, type)):
             return True
         self.cuts.extend((axis, span) for axis in sharding.used_axes())
@@ -198,7 +198,8 @@ class _Verifier:
         return fine
 
     def define(self, value: Value, twin: Value | None = None) -> None:
-        """`twin` is a value that may have the same name: a loop's condition and body name what it carries alike."""
+        """Defines a value. `twin` is a value that may have the same name: a loop's condition and body use the same
+        names for carried values."""
         if value in self.defined:
             self.add("E102", f"{value.name!r} is defined twice", value.span)
         other = self.names.setdefault(value.name, value)
@@ -246,7 +247,7 @@ class _Verifier:
         self.visible.difference_update(region.params, *(op.results for op in region.ops))
 
     def sharding_group(self, op: Op) -> None:
-        """Tensors of a group, which are to be sharded alike, are of one shape."""
+        """Checks that the tensors of a sharding group have one shape."""
         group, shape = op.attrs.get("group"), op.result.shape
         if not isinstance(group, int):
             return
@@ -292,7 +293,7 @@ class _Verifier:
             self.placement(value, "value", is_entry=False)
 
     def manual(self, op: Op, function: str, depth: int) -> None:
-        """A manual region, which sees none of the values around it."""
+        """Checks a manual region, which sees none of the values around it."""
         before = len(self.found)
         visible, around = self.visible, self.around_manual
         for region in op.regions:
@@ -306,7 +307,7 @@ class _Verifier:
             self.found.extend(region_diagnostics(op, self.program.mesh))
 
     def crossing(self, param: Value) -> None:
-        """What a parameter of a manual region says of where it comes from."""
+        """Checks the tensor that a parameter of a manual region says it is a shard of."""
         if param.of is not None and param.sharding is not None:
             self.sharding(param.sharding, param.of, f"parameter {param.name!r}", param.span)
 
@@ -326,7 +327,8 @@ class _Verifier:
                 self.add("E405", message, op.span)
 
     def case(self, op: Op) -> None:
-        """The index, if there is one, is s32[], regions have no parameters, and all return what the case does."""
+        """Checks that the index, if any, is s32[], that regions have no parameters, and that all return the types of
+        the case."""
         if any(v.type != TensorType((), s32) for v in op.operands):
             self.add(
                 "E405", f"the index of a case must be s32[], and is {_types([v.type for v in op.operands])}", op.span
@@ -362,7 +364,7 @@ class _Verifier:
                 self.add("E202", f"{name} {verb} {_types(there)}, and the call has {_types(here)}", op.span)
 
     def map(self, op: Op, callee: Function, ends: Sequence[tuple[str, list[TensorType], list[TensorType]]]) -> None:
-        """A mapped function takes and returns scalars, of the element types of tensors of one shape."""
+        """Checks that a mapped function takes and returns scalars, of the element types of tensors of one shape."""
         shapes = {v.shape for v in (*op.operands, *op.results)}
         if len(shapes) > 1 or not op.operands:
             shown = _types([v.type for v in (*op.operands, *op.results)])
@@ -374,8 +376,8 @@ class _Verifier:
                 self.add("E202", message, op.span)
 
     def maps(self) -> None:
-        """A mapped function computes with scalars alone, and does not loop: each element, padding too, would take
-        iterations of its own."""
+        """Checks that a mapped function computes with scalars only, and has no loops: each element, padding included,
+        would take iterations of its own."""
         faults: dict[str, str] = {}
         if not any(is_map(op) for calls in self.calls.values() for op, _ in calls):
             return
@@ -392,7 +394,7 @@ class _Verifier:
                     faults.setdefault(function.name, fault)
 
     def call_graph(self) -> None:
-        """Calls must not recurse, nor nest without end."""
+        """Checks that calls do not recurse, nor nest too deep."""
         total: dict[str, int] = {}
         for root in self.calls:
             stack = [] if root in total else [(root, iter(self.calls[root]))]
@@ -426,7 +428,7 @@ class _Verifier:
 
 
 def _unmappable(op: Op) -> str:
-    """Why a function with this op cannot be mapped over elements; empty if nothing speaks against it."""
+    """Why a function with this op cannot be mapped over elements; empty if it can."""
     if is_loop(op):
         return "loops"
     if is_manual(op):
@@ -438,7 +440,7 @@ def _unmappable(op: Op) -> str:
 
 
 def _size_fault(type: TensorType, stage: Stage) -> str:
-    """Why no value can have the type, as words behind its title; empty if one can."""
+    """Why no value can have the type, as words to follow its title; empty if one can."""
     if min(type.shape, default=0) < 0:
         return f" has type {type}: sizes must not be negative"
     problem = size_problem(type) if stage != "spmd" else ""

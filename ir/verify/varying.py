@@ -22,8 +22,8 @@ from ir.types import TensorType
 
 Env = dict[Value, Mask]
 Varying = tuple[Mask, ...]
-"""The axes, as a set of sub-axes, over which a value may differ between devices: in each way in which its function is
-called."""
+"""The axes, as a mask of sub-axes, over which a value may differ between devices: one mask for each way in which its
+function is called."""
 
 
 def variance_diagnostics(program: Program) -> list[Diagnostic]:
@@ -38,7 +38,8 @@ def variance_diagnostics(program: Program) -> list[Diagnostic]:
 
 
 def varying(program: Program) -> Mapping[Value, Varying]:
-    """What the values of an SPMD program vary over that the entry reaches. The program must be valid."""
+    """The axes that the values of an SPMD program vary over, for values that the entry reaches. The program must be
+    valid."""
     cuts = SubAxisCuts(program.meshes)
     _cut_faults(cuts, _references(program))
     cuts.align(list(_order_pairs(program)))
@@ -48,15 +49,15 @@ def varying(program: Program) -> Mapping[Value, Varying]:
 
 
 def manual_diagnostics(program: Program) -> list[Diagnostic]:
-    """What `variance_diagnostics` finds, of the manual regions of a global program. It must be well-formed."""
+    """The diagnostics of `variance_diagnostics` for the manual regions of a global program. It must be well-formed."""
     cuts = SubAxisCuts(program.meshes)
     faults = _cut_faults(cuts, _references(program))
     return faults or _Analysis(program, AxisSets(program.meshes, cuts)).regions()
 
 
 def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
-    """Where these axes, each with its place, are cut in ways that have no common refinement with those before (E307).
-    They must be axes of the meshes."""
+    """Errors where these axes, each with its span, have cuts without a common refinement with those before (E307). They
+    must be axes of the meshes."""
     return _cut_faults(SubAxisCuts(meshes), axes)
 
 
@@ -87,7 +88,7 @@ def _references(program: Program) -> Iterator[tuple[AxisRef, Span | None]]:
 
 
 def _order_pairs(program: Program) -> Iterator[tuple[Axes, Axes]]:
-    """Orders of devices between which tensors may move, or that are two names for the same order."""
+    """Pairs of device orders between which tensors may move, or which are two names for the same order."""
     meshes = program.meshes
     for i, first in enumerate(meshes):
         yield from (
@@ -107,7 +108,7 @@ def _union(masks: Iterable[Mask]) -> Mask:
 
 
 class _Analysis:
-    """Walks the program from its entry. Every step is monotone, so what is reported once holds at the fixpoint."""
+    """Analyses the program from its entry. Every step is monotone, so an error that is found holds at the fixpoint."""
 
     def __init__(self, program: Program, axis_sets: AxisSets) -> None:
         self.program = program
@@ -125,7 +126,7 @@ class _Analysis:
         return [*self.found.values(), *(d for d in wrong if d is not None)]
 
     def regions(self) -> list[Diagnostic]:
-        """Of a global program: outside of manual regions there is one device."""
+        """Analyses a global program: outside of manual regions it has one device."""
         self.region(self.program.main.body, dict.fromkeys(self.program.main.params, 0), 0)
         return list(self.found.values())
 
@@ -155,7 +156,7 @@ class _Analysis:
         )
 
     def _body(self, body: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
-        """The masks of a function's results; those of all its values are kept."""
+        """The masks of a function's results. The masks of all its values are recorded."""
         masks = self.region(body, env, divergent)
         for value, mask in env.items():
             self.varying[value] = (*self.varying.get(value, ()), mask)
@@ -242,7 +243,7 @@ class _Analysis:
         return [_union(branch) | which for branch in zip(*branches, strict=True)]
 
     def _manual(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
-        """Inside, values vary along the region's axes too; what is returned does as the result's sharding says."""
+        """Inside, values vary along the region's axes too; returned values vary as the result's sharding says."""
         own, region = self.axis_sets.mask(axes_attr(op.attrs)), op.regions[0]
         env.update((p, mask | (self._allowed(p) & own)) for p, mask in zip(region.params, masks, strict=True))
         returned = self.region(region, env, divergent)

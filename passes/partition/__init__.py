@@ -1,8 +1,8 @@
-"""The SPMD partitioner: a propagated program in, the program of one device out.
+"""The SPMD partitioner: from a propagated program to the program of one device.
 
-`plan` decides how each op is split and where values are brought to another sharding, and writes nothing; `write` writes
-a plan, and decides nothing. `reshard` is how a value gets from one sharding to another, `exchange` how boxes
-of elements do. Ops whose local form is not the op itself have a function in the file of their family, in `ops`.
+`plan` decides how each op is split and where values are resharded, and writes nothing; `write` writes a plan, and
+decides nothing. `reshard` brings a value from one sharding to another, and `exchange` brings boxes of elements to the
+devices that need them. An op whose local form is not the op itself has a function in the file of its family, in `ops`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = [
 
 
 _MOST_OPS_PLANNED_TWICE = 2000
-"""Beyond them, planning takes seconds."""
+"""Larger programs are planned once only, because planning them takes seconds."""
 
 
 def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide | None = None) -> Plan:
-    """The plan for a propagated program, with warnings of data that is gathered for lack of a better way, and of lack
-    of memory. `decide` may decide for some ops in the place of the cost model.
+    """The plan for a propagated program, with warnings of operands that are gathered for lack of a better way, and of
+    lack of memory. `decide` may override the cost model for some ops.
 
-    Loops may pay in bytes for messages that they save. So a program in which loops send something, unless it is a large
-    one, is planned a second time, for few bytes: it gets the plan by which devices receive less. On a network, which
-    says what messages take, times decide.
+    The cost model may send more bytes to save messages. So a program whose loops communicate, unless it is large, is
+    planned a second time for few bytes, and the plan by which devices receive less is returned. On a network, whose
+    message latencies are known, times decide.
     """
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
@@ -68,8 +68,8 @@ def _planned(planner: Planner) -> Plan:
 
 
 def read_plan(program: Program, options: PartitionOptions) -> Plan:
-    """The plan that a program of stage "plan" is. Reshards without steps get the cheapest ones. Raises SpmdcError with
-    all that contradicts itself (E309, E413)."""
+    """The plan that a program of stage "plan" contains. Reshards without steps get the cheapest ones. Raises SpmdcError
+    with all inconsistencies (E309, E413)."""
     sub_axes = find_sub_axes(program)
     program = with_steps(program, Resharder(sub_axes, options.for_meshes(program.meshes).machine))
     found = plan_diagnostics(program, sub_axes)

@@ -1,4 +1,4 @@
-"""How a local value is sharded: a closed sharding, in a compact form over the sub-axes of the program's mesh."""
+"""The sharding of a local value: a closed sharding, in a compact form over the sub-axes of the program's mesh."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 class ClosedSharding:
     """The sub-axes that split each dim, and the pending reductions, sorted by axis.
 
-    `order` is set when the shards are in the device order of another mesh: the axes are then still the default mesh's,
-    matched to the other's by `SubAxes.ways_home`, and one collective_permute brings them home.
+    `order` is set if the shards are in the device order of another mesh. The axes are still the default mesh's, matched
+    to the other mesh's by `SubAxes.ways_home`, and one collective_permute reorders the shards.
     """
 
     axes: DimAxes
@@ -55,8 +55,8 @@ class ClosedSharding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is dims over axes of the default mesh: a device that can make any part of a value has all that it
-        asks."""
+        """Whether the dims are split over axes of the default mesh, with nothing pending: a device that can compute any
+        part of a value can then compute its shard."""
         return not self.partial and self.order is None
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -70,14 +70,14 @@ class ClosedSharding:
         return ClosedSharding(self.axes, (), self.order)
 
     def spell(self, mesh: Mesh) -> str:
-        """As in reports: `[x, -, (y,z)] partial(w)`."""
+        """The spelling in reports: `[x, -, (y,z)] partial(w)`."""
 
         text = spell_dims(mesh, [list(map(mesh.spell, merge_axes(axes))) for axes in self.axes], self.partial)
         return text + (f" on {self.order.name or 'its own device order'}" if self.order else "")
 
 
 def spell_dims(mesh: Mesh, dims: Sequence[Sequence[str]], partial: Partial) -> str:
-    """What splits each dim, and the axes of pending reductions: `[x, -, (y,z)] partial(w)`."""
+    """The axes that split each dim, and the axes of pending reductions: `[x, -, (y,z)] partial(w)`."""
     texts = (names[0] if len(names) == 1 else f"({','.join(names)})" if names else "-" for names in dims)
     pending = ",".join(map(mesh.spell, merge_axes([a for a, _ in partial])))
     return f"[{', '.join(texts)}]" + (f" partial({pending})" if pending else "")
@@ -94,7 +94,7 @@ def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
 
 
 def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:
-    """The sharding that this is, its axes named as sub-axes: the inverse of `closed_sharding_of`."""
+    """The sharding with axes named as sub-axes: the inverse of `closed_sharding_of`."""
     if sharding.order is None:
         return Sharding(sub_axes.mesh, tuple(map(DimSharding, sharding.axes)), sharding.partial)
     by_home = sorted(sub_axes.ways_home[sharding.order], key=lambda pair: pair[1].pre)
@@ -107,14 +107,15 @@ def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:
 
 
 def _as_cut(parts: Sequence[AxisRef]) -> Axes:
-    """The parts of prime size put together; those of an axis that is cut in another way than by itself stay apart, for
-    what they are matched with at home depends on it."""
+    """Parts of prime size merged as far as possible. Those of an axis that is cut differently on its own stay separate,
+    because their matching on the home mesh depends on it."""
     merged = merge_axes(parts)
     return merged if [p for axis in merged for p in prime_parts(axis)] == list(parts) else tuple(parts)
 
 
 def merged_sharding(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:
-    """The sharding over these axes, which may be parts of sub-axes; sub-axes where there are all parts of one."""
+    """The sharding over these axes, which may be parts of sub-axes. All parts of a sub-axis are merged to the
+    sub-axis."""
     names = sub_axes.mesh.names
     pending = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
     kinds = [kind for _, kind in partial[:1]]
@@ -123,7 +124,7 @@ def merged_sharding(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> Close
 
 
 def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
-    """Equal positions of both meshes: the order of the home mesh's devices and that of the other's."""
+    """The matching positions of two meshes, as a device order of the home mesh and one of the other."""
     pairs = sub_axes.ways_home[other]
     return (
         DeviceOrder(sub_axes.mesh, merge_axes([home for _, home in pairs])),
@@ -144,8 +145,8 @@ def bytes_of(value: Value, sharding: ClosedSharding) -> int:
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:
     """Whether the shards over outer + inner of a dim of size n tile those over outer, padding included.
 
-    If not, going from one to the other moves data across shard boundaries. From or to the whole dim it never does: the
-    padding is cut off or added.
+    If not, going from one to the other moves data across shard boundaries. To or from an unsplit dim it never does: the
+    padding is added or cut off.
     """
     if not outer:
         return True
@@ -154,7 +155,7 @@ def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:
 
 
 def is_sparse(n: int, outer: Axes, inner: Axes) -> bool:
-    """Whether the shards over outer + inner of a dim of size n consist of padding, more than half, and those over outer
-    do not: to gather them is to receive mostly padding."""
+    """Whether more than half of the shards over outer + inner of a dim of size n is padding, and not so of those over
+    outer: a gather would receive mostly padding."""
     parts, whole = axes_size(inner), shard_size(n, outer)
     return 2 * whole < parts * shard_size(n, (*outer, *inner))

@@ -1,4 +1,4 @@
-"""What the code of an op family works with."""
+"""The context in which the code of an op family writes an op."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from passes.partition.shards import padding_of
 from passes.partition.strategy import Strategy
 
 Callers = dict[tuple[Value, tuple[AxisRef, ...]], Value]
-"""What the first device along some axes got from a call on the host, by the value that all have of it."""
+"""What the first device along some axes got from a call on the host, keyed by the value that all devices have of it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpContext:
-    """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
+    """The context of an op family's own code: the op, how it is split, its local operands, and the builder to write
+    to."""
 
     mesh: Mesh
     op: Op
@@ -46,8 +47,8 @@ class OpContext:
     def all_exchanged(
         self, needs: Sequence[Halo], *, of: Sequence[Value], fills: Sequence[Value | None]
     ) -> list[Value]:
-        """The boxes that this device needs of several operands, all split over the same axes, in one exchange. Of those
-        that all devices along these axes have whole, they are cut."""
+        """The boxes that this device needs of several operands, all split over the same axes, in one exchange. The
+        boxes of operands that all devices along these axes have whole are cut from them."""
         axes = self._axes_along(needs[0])
         requests: list[Request] = []
         for need, x, fill in zip(needs, of, fills, strict=True):
@@ -71,7 +72,8 @@ class OpContext:
         return boxes
 
     def because(self, kind: CauseKind, axes: Axes, *values: Value) -> AbstractContextManager[None]:
-        """Within it, ops are there because of this op, for which data of these values travels along the axes."""
+        """A context in which ops are written with this op as their cause, because data of these values is sent along
+        the axes."""
         along = tuple(map(self.mesh.spell, merge_axes(axes)))
         names = tuple(dict.fromkeys(v.name for v in values))
         return self.builder.at(self.op.span, Cause(kind, self.op.name, name=self.op.label, values=names, axes=along))
@@ -80,14 +82,14 @@ class OpContext:
         return not self.strategy.operands[need.operand].axes[need.dim]
 
     def _axes_along(self, need: Halo) -> Axes:
-        """The axes along which devices need boxes."""
+        """The axes that split the dims of a need."""
         if not self._is_whole(need):
             return self.strategy.operands[need.operand].axes[need.dim]
         (factor,) = self.rule.operands[need.operand][need.dim]
         return dict(self.strategy.factors)[factor]
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
-        """Writes the op on local operands, its results named as the op's are."""
+        """Writes the op on local operands, with results named as the op's are."""
         names = [v.name for v in self.op.results]
         return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, cause=self.op.cause)
 

@@ -1,6 +1,6 @@
-"""Results such as arrays hold that know of even shards alone, as JAX's do: the others are resharded at the end.
+"""Results that become arrays with even shards only, such as JAX's, are resharded at the end of the program.
 
-So what it takes to hand such a result on is a part of the SPMD program, and counted with all else that it sends.
+So this communication is a part of the SPMD program, and is counted with the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from passes.sub_axes import find_sub_axes
 
 
 def with_even_results(program: Program, machine: Machine) -> Program:
-    """The SPMD program with results on its default mesh in even shards, and not partial."""
+    """The SPMD program with results in even shards on its default mesh, and not partial."""
     main = program.main
     even = [_with_even_shards(r, program.mesh) for r in main.results]
     if all(new is old for new, old in zip(even, main.results, strict=True)):
@@ -39,8 +39,8 @@ def with_even_results(program: Program, machine: Machine) -> Program:
 
 
 def even_sharding(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Sharding:
-    """The sharding without partial values and without axes that do not divide their dim. `shape` is that of the first
-    dims; those behind are whole, and all are if the sharding is on another mesh."""
+    """The sharding without partial values and without axes that do not divide their dim. `shape` has the first dims;
+    later dims become unsplit, and so do all dims if the sharding is on another mesh."""
     if mesh.size > 1 and sharding.mesh != mesh and not sharding.is_replicated:
         return Sharding.replicate(mesh, sharding.rank)
     divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
@@ -49,8 +49,8 @@ def even_sharding(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Shard
 
 
 def in_whole_axes(sharding: Sharding, shape: Sequence[int]) -> Sharding:
-    """The sharding with no part of an axis: the first dim that has one and that the whole axis divides is split over
-    that, and other dims over none of it."""
+    """The sharding with whole axes only: an axis that is used in parts moves to the first of its dims that the whole
+    axis divides, and leaves the others."""
     mesh = sharding.mesh
     if all(mesh.is_whole(axis) for dim in sharding.dims for axis in dim.axes):
         return sharding

@@ -1,4 +1,4 @@
-"""How ops are partitioned that take more than their factor rules, registered beside what writes them."""
+"""How ops are partitioned that need more than their factor rules. Each is registered beside the code that writes it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ Halos = Callable[[Op, int, Axes], Sequence[Halo]]
 """What devices need of an op's operands if one of its dims is split over axes."""
 
 ScanSeconds = Callable[[Machine, Op, Axes, ClosedSharding], float]
-"""The time, on a machine, of what a scan exchanges whose dim is split over axes, and whose operand is sharded so."""
+"""The time, on a machine, of what a scan exchanges whose dim is split over axes, and whose operand has that
+sharding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
     """How the local form of an op is written, where it is not the op itself on shards.
 
-    An op can be split along a WINDOW factor if it has what devices then need: `halo` if a dim of its result is split,
-    `kernel_halo` for dims of a second operand that each part of a sum sees; and along a SCAN factor if it has
-    `scan_seconds`. No padding of the operands in `ignores_padding_of` reaches a real element: they need no mask. An op
-    that is written `in_parts` may become a windowed einsum.
+    An op can be split along a WINDOW factor if its halos are known: `halo` if a dim of its result is split,
+    `kernel_halo` if a summed dim of the second operand, the kernel, is split; and along a SCAN factor if it has
+    `scan_seconds`. Padding of the operands in `ignores_padding_of` never reaches a real element, so they need no mask.
+    An op that is written `in_parts` may become a windowed einsum.
     """
 
     write: Localize
@@ -48,7 +49,7 @@ class Partitioning:
 
 
 PARTITIONINGS: dict[str, Partitioning] = {}
-"""Those of all ops that have one. The local form of any other op is the op itself."""
+"""The partitionings of all ops that have one. The local form of any other op is the op itself."""
 
 
 def partitions(
@@ -71,11 +72,11 @@ def partitions(
 
 
 class Surroundings(Protocol):
-    """The surroundings of an op that is to be partitioned."""
+    """What is known around an op that is to be partitioned."""
 
     @property
     def constants(self) -> Constants:
-        """The numbers that are known."""
+        """The integers that are known."""
 
     def wanted(self, value: Value) -> ClosedSharding:
         """The sharding that propagation gave a value."""
@@ -85,12 +86,12 @@ class Surroundings(Protocol):
 
 
 Rewrite = Callable[[Op, Surroundings], Sequence[Op]]
-"""Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+"""Ops that do the same and can be split in more ways, where that helps; otherwise the op itself."""
 
 REWRITES: Registry[Rewrite] = Registry()
 
 rewrites = REWRITES.of
-"""Registers a function that writes these ops in other words before they are partitioned."""
+"""Registers a function that rewrites these ops before they are partitioned."""
 
 
 _NOTHING_ELSE = Partitioning(lambda c: c.emit(*c.operands, **c.op.attrs))
@@ -112,7 +113,7 @@ def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
 def seconds_along(
     machine: Machine, op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
 ) -> float:
-    """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
+    """Time of the communication for splitting such a factor over `axes`, beyond resharding operands."""
     scan_seconds = partitioning_of(op).scan_seconds
     if scan_seconds is not None:
         return scan_seconds(machine, op, axes, operands[0])
@@ -120,16 +121,15 @@ def seconds_along(
 
 
 def is_worth_writing(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> bool:
-    """Whether what splitting such a factor over `axes` exchanges can be written in as many rounds as a program should
-    have."""
+    """Whether the exchanges for splitting such a factor over `axes` take no more rounds than a program should have."""
     if partitioning_of(op).scan_seconds is not None:
         return True
     return not cannot_be_written(*_exchanges(op, rule, factor, axes, operands), axes)
 
 
 def cut_of_the_whole(op: Op, rule: FactorRule, factor: int, axes: Axes) -> frozenset[tuple[int, int]]:
-    """The operands, each with a dim, of which devices may as well have all of the dim, if `axes` split a WINDOW factor:
-    then they cut out what they need, and receive nothing."""
+    """The operands, each with a dim, that devices may as well have whole along this dim if `axes` split a WINDOW
+    factor: then they cut out what they need, and receive nothing."""
     own = partitioning_of(op)
     if own.scan_seconds is not None or own.halo is None or _is_kernel(rule, factor):
         return frozenset()
@@ -140,7 +140,7 @@ def cut_of_the_whole(op: Op, rule: FactorRule, factor: int, axes: Axes) -> froze
 def _exchanges(
     op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
 ) -> tuple[Sequence[Boxes], Sequence[int]]:
-    """What splitting a WINDOW factor exchanges, and the bytes of one index of each."""
+    """The exchanges for splitting a WINDOW factor, and the bytes of one index of each."""
     boxes: list[Boxes] = []
     rows: list[int] = []
     for need in _needs(op, rule, factor, axes):
@@ -165,7 +165,7 @@ def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Halo]:
 
 
 def _is_kernel(rule: FactorRule, factor: int) -> bool:
-    """Whether it is a dim of a kernel, a part of which yields a part of each sum."""
+    """Whether the factor is a dim of a kernel: a part of the kernel contributes to every sum."""
     return rule.factors[factor].kind is FactorKind.WINDOW and rule.factors[factor].reduction is not None
 
 

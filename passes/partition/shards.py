@@ -1,7 +1,7 @@
 """Local arithmetic around shards: where a shard begins, growing and cutting dims, masking padding.
 
-A dim of size n split p ways has shards of ceil(n/p); what is beyond n is arbitrary (GShard, section 3.3.3). An op
-that would let it reach a real element masks it with `select`, never by multiplying: it may be NaN.
+A dim of size n split p ways has shards of ceil(n/p); what is beyond n is arbitrary (GShard, section 3.3.3). An op in
+which it could reach a real element masks it with `select`, never by multiplying, because it may be NaN.
 """
 
 from __future__ import annotations

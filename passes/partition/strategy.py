@@ -1,4 +1,4 @@
-"""What is decided for one op: how it is split, and by which mechanism it is computed."""
+"""The decision for one op: how it is split, and by which mechanism it is computed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from passes.sub_axes import SubAxes
 
 @dataclass(frozen=True, slots=True)
 class WindowedEinsum:
-    """The parts of a factor, one on each device along `axes`, go around those devices.
+    """A loop in which the parts of a factor, one on each device along `axes`, rotate around those devices.
 
-    `rotating` is the operand that consists of them; None means that the result does: then each device adds to the part
-    that passes. The other tensors have the factor unsplit along `axes`.
+    `rotating` is the operand that consists of the parts. None means that the result consists of them: each device then
+    adds to the part that passes. The other tensors have the factor unsplit along `axes`.
     """
 
     factor: int
@@ -31,14 +31,14 @@ class WindowedEinsum:
 
 
 ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
-"""Those of the operands, and those of the results."""
+"""The shardings of the operands, and those of the results."""
 
 
 def shardings_under(
     rule: FactorRule, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial, sub_axes: SubAxes
 ) -> ClosedShardings | None:
     """How tensors are sharded if these axes split the factors, and operands of the `group` have reductions `pending`;
-    None if such shards are no boxes."""
+    None if such shards are not boxes."""
     sides = [dims_of_factors(rule, tensor, factors) for tensor in (*rule.operands, *rule.results)]
     if None in sides:
         return None
@@ -53,11 +53,11 @@ def shardings_under(
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The shardings an op is computed in. `factors` has the axes that split each factor.
+    """The shardings in which an op is computed. `factors` has the axes that split each factor.
 
-    With `windowed`, the op is computed part by part. `seconds` are those of the op and of all that is moved for it,
-    `alone` those of the op, which `sends` something itself if it exchanges boxes, candidates or parts. `excess` is by
-    how many bytes it goes beyond the memory limit.
+    With `windowed`, the op is computed part by part. `seconds` is the time of the op and of all data that is moved for
+    it, `alone` that of the op only, which `sends` something itself if it exchanges boxes, candidates or parts. `excess`
+    is the number of bytes beyond the memory limit.
     """
 
     factors: tuple[tuple[int, Axes], ...]

@@ -1,1 +1,1 @@
-"""From a few annotations to a sharding of every value, with the reason of each."""
+"""From a few annotations to a sharding of every value, with reasons."""

@@ -1,4 +1,4 @@
-"""Where tensors of an op disagree on how it is split, and what settled that."""
+"""Conflicts: tensors of an op require different splits, and a rule settles which is used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from passes.propagation.nodes import Node, State
 from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
 
 Claim = tuple[int, int, Axes]
-"""The tensor of a node at a position says along which axes a factor is split."""
+"""A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
 
 Order = Callable[[Node, Iterable[Claim]], Callable[[Claim], tuple[int, ...]]]
-"""What settles which of the claims of a node goes first."""
+"""Orders the claims of a node by precedence."""
 
 
 def conflicts_at(
@@ -24,8 +24,8 @@ def conflicts_at(
     weighed: Mapping[int, Sequence[str]],
     names: Mapping[Value, ValueId],
 ) -> Iterator[Conflict]:
-    """Where tensors of an op claim a factor for other axes, or an axis for another factor. `weighed` is what was found
-    at nodes, by their numbers, where tensors were free to follow either side."""
+    """The conflicts at nodes: tensors claim different axes for a factor, or an axis for different factors. `weighed`
+    has, by the number of a node, what was compared where tensors were free to follow either side."""
     for node in nodes:
         if node.op is None or node.annotates:
             continue
@@ -49,7 +49,7 @@ def _settled(
     weighed: tuple[str, ...],
     names: Mapping[Value, ValueId],
 ) -> Iterator[Conflict]:
-    """The claims that lost, each with the one that it lost to and the rule that settled it."""
+    """The claims that lost, each with the one that won and the rule that settled it."""
     assert node.op is not None
     tensors = frozenset(names[value] for value in node.tensors)
 

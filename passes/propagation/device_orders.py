@@ -1,7 +1,7 @@
-"""The order of the devices that a program is partitioned over.
+"""Chooses the device order that a program is partitioned in.
 
-A value in the device order of another mesh is brought home by one permute of all of it. Which mesh is home is ours to
-choose: the one on which most bytes are annotated, so that what operands share is kept and only what differs moves.
+A value in the device order of another mesh is reordered by one permute of all of it. Any mesh can be the default: the
+one on which most bytes are annotated is chosen, so that only other values move.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from passes.rewrite import map_values
 
 
 def in_the_order_of_most(program: Program) -> Program:
-    """The program with that of its meshes as the default on which the most bytes are annotated, and no mesh that is
-    not used. One with manual regions, whose shards are those of its default mesh, stays as it is."""
+    """The program with the mesh on which most bytes are annotated as its default, and without unused meshes. A program
+    with manual regions, whose shards are those of its default mesh, is not changed."""
     if len(program.meshes) < 2 or has_manual(program):
         return program
     annotated: Counter[Mesh] = Counter()

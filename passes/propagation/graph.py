@@ -24,7 +24,7 @@ from passes.sub_axes import SubAxes
 class PropagationGraph:
     """The nodes of a program, in its order, and what its annotations say of each tensor before anything is propagated.
 
-    With many devices or few it is the same, and it is as large as the program.
+    It does not depend on the number of devices, and is as large as the program.
     """
 
     def __init__(self, program: Program, sub_axes: SubAxes) -> None:
@@ -34,19 +34,19 @@ class PropagationGraph:
         self.nodes_of: dict[Value, list[Node]] = {}
         self.states: dict[Value, State] = {}
         self.slots: dict[tuple[str, int], Value] = {}
-        """For each result of a function, its tensor as the function declares it."""
+        """The tensor of each result of a function, as the function declares it."""
         self.edges: dict[Value, Value] = {}
-        """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
+        """The tensor that each parameter of a manual region is a shard of, sharded as the region takes it."""
         self.iterations: dict[Value, int] = {}
-        """How often loops make a value, where that is more than once: not what is computed of values from outside."""
+        """How often loops compute a value, where that is more than once. Loop-invariant values are not counted."""
         self._groups: dict[int, list[tuple[Value, Span | None]]] = {}
-        """The results of the annotations of each group, and where these are."""
+        """The annotated values of each sharding group, with their spans."""
         self._makers = uses_of(program).makers
         self._signatures = Signatures()
         self._relations: dict[Signature, tuple[Relation, ...]] = {}
-        """Of ops of each signature."""
+        """The relations of all ops with the same signature."""
         self._of_equals: dict[tuple[tuple[int, ...], int], Relation] = {}
-        """Of so many tensors of a shape."""
+        """The relation of a number of tensors of one shape that should be sharded equally."""
         around = contexts(program)
         for function in program.functions.values():
             (manual,) = around[function.name]
@@ -67,14 +67,15 @@ class PropagationGraph:
         return frozenset(self.sub_axes.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
 
     def _add_region(self, region: Region, reserved: frozenset[AxisRef]) -> None:
-        """`reserved` are the manual axes, along which nothing of the region may come to be split."""
+        """Adds a region. `reserved` has the manual axes, along which none of its values may be split."""
         for param in region.params:
             self._place(param, param.sharding, reserved)
         for op in region.ops:
             self._add_op(op, reserved)
 
     def _add_manual(self, op: Op, reserved: frozenset[AxisRef]) -> None:
-        """Free axes cross the boundary of a manual region, behind the manual axes of each dim."""
+        """Relates the two sides of a manual region's boundary. Free axes cross it, and are minor to the manual axes of
+        each dim."""
         region, own = op.regions[0], self._manual_atoms(region_axes(op))
         inside = reserved | own
         for operand, param in zip(op.operands, region.params, strict=True):
@@ -92,8 +93,8 @@ class PropagationGraph:
             self._cross(result, returned, prefix, f"result {i} of the manual region", op.span)
 
     def _add_edge(self, value: Value, own: frozenset[AxisRef], reserved: frozenset[AxisRef]) -> DimAxes:
-        """Adds a tensor that crosses a boundary, and returns the manual axes that split it there. It never has
-        others."""
+        """Adds a tensor that crosses a boundary, and returns the manual axes that split it there. No other manual axes
+        ever do."""
         self._place(value, value.sharding, reserved)
         state = self.states[value]
         prefix: list[Axes] = [()] * value.type.rank
@@ -124,7 +125,7 @@ class PropagationGraph:
             self._add_rule(op)
 
     def _add_links(self, op: Op, control: ControlKind | None) -> None:
-        """What an op that runs others passes on is sharded alike on all sides."""
+        """Relates the values that an op with regions or a callee makes equal: they should be sharded equally."""
         if control is ControlKind.LOOP:
             condition, body = op.regions
             for i, result in enumerate(op.results):
@@ -162,8 +163,8 @@ class PropagationGraph:
                 self._add_node((part.source, op.result), moved, None, f"{op.name} of slices", op.span)
 
     def _add_annotation(self, op: Op, relation: Relation) -> None:
-        """An annotation speaks backward last, unless it only specifies which tensors are sharded alike, or which way to
-        go."""
+        """An annotation propagates backward on the last level only, unless it just ties tensors together, or gives a
+        direction."""
         group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
         sharding = op.result.sharding
         says_where = not is_hint(op) or any(
@@ -175,12 +176,12 @@ class PropagationGraph:
             self._groups.setdefault(group, []).append((op.result, op.span))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
-        """All of these values should be sharded alike."""
+        """Relates values that should be sharded equally."""
         unique = tuple(dict.fromkeys(values))
         self._add_node(unique, self._alike(unique[0].shape, len(unique)), None, what, span, annotates=annotates)
 
     def _alike(self, shape: tuple[int, ...], count: int) -> Relation:
-        """That of so many tensors of one shape that should be sharded alike."""
+        """The relation of `count` tensors of one shape that should be sharded equally."""
         found = self._of_equals.get((shape, count))
         if found is None:
             dims = tuple((i,) for i in range(len(shape)))

@@ -1,6 +1,6 @@
-"""Functions that are called inside manual regions and outside become one function for each set of manual axes.
+"""Copies functions so that each is called with a single set of manual axes.
 
-What a function's values may be split over depends on the axes that are manual where it is called.
+A function's values may not be split over the axes that are manual where it is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Copies = Mapping[tuple[str, Manual], str]
 
 
 def one_context_each(program: Program) -> Program:
-    """The program with each function called where the same axes are manual. The first keeps its name."""
+    """The program with each function called under one set of manual axes only. The first copy keeps its name."""
     around = contexts(program)
     if all(len(found) == 1 for found in around.values()):
         return program
@@ -35,7 +35,7 @@ def one_context_each(program: Program) -> Program:
 
 
 def _redirected(region: Region, manual: Manual, copies: Copies) -> Region:
-    """The region with its calls to the functions for where they are."""
+    """The region with its calls redirected to the functions for its manual axes."""
     return replace(region, ops=tuple(_redirect(op, manual, copies) for op in region.ops))
 
 

@@ -18,7 +18,7 @@ from passes.signatures import Signature
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What is known of a value: the axes of each dim as sub-axes."""
+    """What is known of a value: the sub-axes that split each dim."""
 
     axes: list[Axes]
     open: list[bool]
@@ -32,7 +32,7 @@ class State:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A reason while values still are objects."""
+    """A reason in terms of values, before these are named."""
 
     value: Value
     dim: int
@@ -45,9 +45,10 @@ class Learned:
 
 
 class Relation:
-    """How tensors that an op relates share factors: the same for all ops of a signature.
+    """How the tensors of an op share factors: the same for all ops of a signature.
 
-    `level` is that on which all of its factors spread, and `batch` are those that spread on the level of batch dims.
+    `level` is the one on which all of its factors propagate, and `batch` has those that propagate on the level of batch
+    dims.
     """
 
     __slots__ = (
@@ -71,24 +72,25 @@ class Relation:
         self.given = len(rule.operands)
         """How many of the tensors are operands; they come first."""
         self.windows = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.WINDOW])
-        """The factors along which neighbours' data is needed."""
+        """The factors along which data of neighbours is needed."""
         self.replicated = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.NEED_REPLICATION])
-        """The factors along which all data is needed: they pass axes from operands to results only."""
+        """The factors along which all data is needed: axes propagate along them from operands to results only."""
         self.ranks = tuple([2 if f in self.replicated else 0 if f in batch else 1 for f in range(len(kinds))])
-        """Which factors' claims go first: those that all tensors share, then others, then those that are replicated."""
+        """The precedence of each factor's claims: factors that all tensors share come first, those that need
+        replication last."""
         self.shares_dims = any(len(d) > 1 for t in self.sides for d in t)
-        """Whether several factors make up a dim of some tensor."""
+        """Whether some dim of a tensor consists of several factors."""
         each = tuple([(f,) for f in range(len(kinds))])
         self.is_plain = len(self.batch) == len(kinds) and all(side == each for side in self.sides)
-        """Whether the tensors have the same dims, and each factor is one of these."""
+        """Whether all tensors have the same dims, each a factor by itself."""
 
     def phase(self, level: Level) -> Level:
-        """The first level on which a node does what it does on this one, unless it is an annotation."""
+        """The first level on which a node does the same as on this one, unless it is an annotation."""
         return 0 if self.level == 0 and not self.replicated else 2 if level == 3 else level
 
 
 def relations_of(signature: Signature) -> tuple[Relation, ...]:
-    """How the tensors of ops of that signature share factors: by the op's rule, and last by other views of it."""
+    """How the tensors of ops of that signature share factors: by the op's rule, and then by other views of it."""
     rule, opdef = signature.rule, signature.opdef
     if rule is None:
         return ()
@@ -105,7 +107,7 @@ def relations_of(signature: Signature) -> tuple[Relation, ...]:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """Something that relates the shardings of tensors: an op by its rule, or an identity (loop, call, return)."""
+    """A relation between the shardings of tensors: an op with its rule, or an identity (loop, call, return)."""
 
     number: int
     tensors: tuple[Value, ...]
@@ -114,24 +116,25 @@ class Node:
     what: str
     span: Span | None
     prefix: tuple[DimAxes, ...] = ()
-    """For each tensor the axes of each dim that the node does not concern: those that are manual on the other side of
-    the boundary of a manual region. They are major to the others."""
+    """For each tensor the axes of each dim that the node does not concern: the manual ones of the region on the other
+    side of its boundary. They are major to the others."""
     annotates: bool = False
-    """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
+    """Whether the second tensor is the annotated first one, to which it propagates backward on the last level only."""
     passes: str = "both"
-    """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
+    """The direction in which an annotation lets propagation through: forward is from the first tensor to the second."""
     queued: bool = False
     is_split: bool = False
-    """Whether some tensor is split, or was."""
+    """Whether some tensor is split, or has been."""
     settled: Level | None = None
-    """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
+    """The level, as far as it matters to the node, on which nothing can propagate between its tensors in their present
+    states."""
 
     def phase(self, level: Level) -> Level:
-        """The first level on which the node does what it does on this one."""
+        """The first level on which the node does the same as on this one."""
         return level if self.annotates else self.relation.phase(level)
 
     def is_silent(self, position: int, level: Level) -> bool:
-        """Whether what a tensor knows is not for the others."""
+        """Whether a tensor does not propagate to the others."""
         if position > 1:
             return False
         if position == 1 and self.annotates and level < 3:
@@ -139,6 +142,6 @@ class Node:
         return self.passes != "both" and self.passes != ("backward" if position else "forward")
 
     def axes(self, position: int, state: State) -> Sequence[Axes]:
-        """How a tensor's dims are split, as far as it concerns the node."""
+        """How a tensor's dims are split, without the axes that do not concern the node."""
         prefix = self.prefix[position] if self.prefix else ()
         return [axes[len(p) :] for axes, p in zip(state.axes, prefix, strict=True)] if prefix else state.axes

@@ -1,4 +1,4 @@
-"""What propagation finds out: a sharding of every value, and why each axis is where it is."""
+"""The results of propagation: a sharding of every value, and the reason for each axis."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ LEVELS: tuple[tuple[Level, str], ...] = (
 )
 
 ValueId = tuple[str, str]
-"""A value by the names of its function and of itself; a function's results are `-> name`."""
+"""A value, by the names of its function and of itself. A function's results are named `-> name`."""
 
 
 def name_outside(param: str) -> str:
-    """How reasons name the tensor of which a manual region's parameter is a shard."""
+    """The name in reasons of the tensor that a manual region's parameter is a shard of."""
     return f"{param} outside"
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
+    """Why an axis splits a dim of a value: an annotation (`source` is None), or an op that propagated it from
+    `source`."""
 
     value: ValueId
     dim: int
@@ -47,11 +48,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An op of which tensors split a factor over different axes, or different factors over one axis.
+    """A conflict at an op: its tensors split a factor over different axes, or different factors over one axis.
 
-    Both are named with their dims; one is resharded there. `rule` settled which, for all `tensors` of the op. `weighed`
-    says of each tensor that was free there what it took to split it and not to, with the bytes that parameters take
-    to arrive.
+    Both tensors are named with their dims; one is resharded at the op. `rule` settled which, for all `tensors` of the
+    op. `weighed` says for each tensor that was free to follow either side what splitting it takes and what not
+    splitting it takes, with the bytes that parameters take to arrive.
     """
 
     op: str
@@ -72,15 +73,15 @@ RULES = (
     "a dim that is not reduced later goes first",
     "the earlier operand goes first",
 )
-"""What settles conflicts, in this order."""
+"""The rules that settle conflicts, in order of precedence."""
 
 EARLIER = "it was settled before, by priorities, simpler ops or annotations"
-"""What is said of conflicts that the rules would settle otherwise."""
+"""The explanation of conflicts that the rules would settle otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """`reasons` maps a value and a dim of it to reasons, in the order of the dim's axes."""
+    """`reasons` maps a value and one of its dims to reasons, in the order of the dim's axes."""
 
     reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
     conflicts: tuple[Conflict, ...]
@@ -92,8 +93,8 @@ def _of_nothing() -> Provenance:
 
 @dataclass(frozen=True, eq=False)
 class Propagated:
-    """A program with a closed sharding on every value, and the reasons: these are put together, by `explained`, when
-    somebody asks."""
+    """A program with a closed sharding on every value, and the reasons, which `explained` finds when they are first
+    requested."""
 
     program: Program
     explained: Callable[[], Provenance] = _of_nothing
@@ -105,7 +106,7 @@ class Propagated:
 
     @property
     def reasons(self) -> Mapping[tuple[ValueId, int], tuple[Reason, ...]]:
-        """Of a value and a dim of it, in the order of the dim's axes."""
+        """The reasons for a value and one of its dims, in the order of the dim's axes."""
         return self._provenance.reasons
 
     @property

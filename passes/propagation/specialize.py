@@ -1,8 +1,8 @@
-"""Functions that are called with different shardings, copied once for each of them.
+"""Copies functions that are called with different shardings, once for each of them.
 
-What a function's values should be split over depends on who calls it. Here every call first gets a copy of its callee,
-and propagation runs over all of them; copies whose parameters and results are then sharded alike become one function
-again. So a function that is always called in one way stays one function, and no copy is made that nobody needs.
+How a function's values should be split depends on its callers. Here every call first gets a copy of its callee, and
+propagation runs over all copies; those whose parameters and results are then sharded equally are merged again. So a
+function that is always called in the same way remains one function, and no unnecessary copy is kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from passes.rewrite import copy_function, rename_callees
 
 _MIN_ROOM = 5_000
 _GROWTH = 4
-"""How many ops copies may have, for each op of the program, while it is found out what calls need. Calls for which
-there is no more room share a copy."""
+"""The ops that copies may have in total, for each op of the program, while propagation finds what calls need. When the
+limit is reached, the remaining calls share a copy."""
 
 
 def specialize(program: Program) -> Program:
-    """The program with a copy of a function for each way in which its parameters and results come to be sharded.
+    """The program with a copy of a function for each way in which its parameters and results are sharded.
 
     The first keeps the function's name; the others are called `name.1`, `name.2`, … and follow it. Raises SpmdcError
     (E307) if annotations cut an axis in ways that clash.
@@ -40,13 +40,13 @@ def specialize(program: Program) -> Program:
 
 
 def _calls(program: Program) -> Counter[str]:
-    """How many calls there are of each function."""
+    """The number of calls of each function."""
     return Counter(str(callee_of(op)) for op in all_ops(program) if is_call(op))
 
 
 @dataclass(eq=False)
 class _Copies:
-    """The program's functions and copies of them, and of which function each is a copy."""
+    """The program's functions and their copies, and the original of each."""
 
     program: Program
     functions: dict[str, Function] = field(default_factory=dict[str, Function])
@@ -56,7 +56,7 @@ class _Copies:
         self.place = {name: i for i, name in enumerate(self.program.functions)}
 
     def make(self) -> None:
-        """Copies callees call by call, callers before what they call, while there is room."""
+        """Copies the callees call by call, callers first, up to the limit."""
         names = Names(set(self.program.functions))
         self.functions = dict(self.program.functions)
         self.original = {name: name for name in self.functions}
@@ -85,7 +85,7 @@ class _Copies:
         self.original[copy] = name
 
     def merged(self, boundaries: Mapping[str, Boundary]) -> Program:
-        """The program in which copies of one function that are sharded alike are one function."""
+        """The program with copies of a function that are sharded equally merged into one."""
         first: dict[tuple[str, Boundary], str] = {}
         for name, original in self.original.items():
             first.setdefault((original, boundaries[name]), name)
@@ -101,7 +101,7 @@ class _Copies:
         return replace(self.program, functions=functions)
 
     def _reached(self, same: Mapping[str, str]) -> list[str]:
-        """The functions that still are called, and those of the program that never were, in order of copying."""
+        """The functions that are still called, and those that the program never called, in order of copying."""
         uncalled = set(self.program.functions) - _calls(self.program).keys()
 
         def called(name: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""What tensors have to receive where the op between them finds them sharded in ways that do not go together.
+"""Estimates what tensors have to receive if an op between them finds them with incompatible shardings.
 
-This is an estimate for propagation, which knows neither machine nor plan: in bytes, an axis at a time, each op by
-itself. The axis goes to the factor, or to none, for which the op's tensors receive least.
+This is an estimate for propagation, which knows neither machine nor plan: in bytes, for one axis at a time, and one op
+at a time. The axis splits the factor, or none, for which the op's tensors receive least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from passes.propagation.nodes import Node, State
 def bytes_between(node: Node, states: Mapping[Value, State], iterations: Mapping[Value, int]) -> float:
     """Bytes that a device receives so that the node's tensors can be sharded as `states` has them.
 
-    What a loop makes anew, as often as `iterations` says, is received as often.
+    What a loop computes in each iteration, `iterations` times, is received as often.
     """
     split: list[dict[AxisRef, int]] = []
     for position, (value, tensor) in enumerate(zip(node.tensors, node.relation.sides, strict=True)):
@@ -44,7 +44,8 @@ def _bytes_along(
     states: Mapping[Value, State],
     iterations: Mapping[Value, int],
 ) -> float:
-    """What the tensors receive if the axis splits that factor of the op, and `wanted` of each tensor."""
+    """The bytes that the tensors receive if the axis splits the factor `at` of the op, and the factors `wanted` of each
+    tensor."""
     total = 0.0
     given = len(node.relation.rule.operands)
     for position, (value, tensor, f) in enumerate(zip(node.tensors, node.relation.sides, wanted, strict=True)):
@@ -63,7 +64,7 @@ def _bytes_along(
 
 
 def _moved(axis: AxisRef, whole: float, is_split: bool, is_needed_split: bool) -> float:
-    """To go from one dim split over the axis to another, or to none. What is whole is cut for nothing."""
+    """The bytes to go from one dim split over the axis to another, or to none. Cutting a whole tensor takes none."""
     if not is_split:
         return 0.0
     kind = "all_to_all" if is_needed_split else "all_gather"
@@ -71,10 +72,10 @@ def _moved(axis: AxisRef, whole: float, is_split: bool, is_needed_split: bool) -
 
 
 def _reduced(axis: AxisRef, whole: float, f: int | None) -> float:
-    """To reduce parts over the axis, and split the result's factor over it, if any."""
+    """The bytes to reduce partial results over the axis, and to split the result's factor `f` over it, if any."""
     return received_bytes("all_reduce" if f is None else "reduce_scatter", axis.size, math.ceil(whole))
 
 
 def local_bytes(value: Value, state: State) -> float:
-    """The size of a device's part."""
+    """The size of a device's shard."""
     return value.dtype.nbytes * math.prod(local_shape(value.shape, state.axes))

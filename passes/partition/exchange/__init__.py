@@ -1,1 +1,1 @@
-"""Boxes of elements brought to the devices that need them: GShard's halo exchange and all that is like it."""
+"""Box exchanges: boxes of elements are brought to the devices that need them, as in GShard's halo exchange."""

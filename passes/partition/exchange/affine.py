@@ -1,7 +1,7 @@
 """Arithmetic on a device's position, folded while it is written.
 
-An `Affine` is a sum of scalars with integer factors and known bounds. Sums and products of such sums are computed here;
-ops are written for what is used, and for divisions and clamps whose outcome is not known.
+An `Affine` is a linear combination of scalars with integer factors and known bounds. Sums and products of these are
+computed here. Ops are written only for results that are used, and for divisions and clamps whose result is not known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCALAR = TensorType((), s32)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Affine:
-    """The sum of s32[] values times their factors, and a number. Each value is between its `bounds`."""
+    """The sum of s32[] values times their factors, and a constant. Each value is within its `bounds`."""
 
     terms: Mapping[Value, int] = field(default_factory=dict[Value, int])
     number: int = 0
@@ -49,12 +49,12 @@ class Affine:
 
     @property
     def low(self) -> int:
-        """Not more than the least that it can be."""
+        """A lower bound."""
         return self.number + sum(k * self.bounds[v][k < 0] for v, k in self.terms.items())
 
     @property
     def high(self) -> int:
-        """Not less than the most that it can be."""
+        """An upper bound."""
         return self.number + sum(k * self.bounds[v][k > 0] for v, k in self.terms.items())
 
 
@@ -82,7 +82,7 @@ def written(b: RegionBuilder, a: Affine) -> Value:
 
 
 def divided_down(b: RegionBuilder, a: Affine, by: int) -> Affine:
-    """a // by. `divide` truncates, so that a dividend that may be negative is lifted above zero."""
+    """a // by. `divide` truncates, so a dividend that may be negative is first raised above zero."""
     if all(k % by == 0 for k in a.terms.values()):
         return Affine({v: k // by for v, k in a.terms.items()}, a.number // by, a.bounds)
     low, high = a.low // by, a.high // by

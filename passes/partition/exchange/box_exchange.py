@@ -40,16 +40,17 @@ from passes.partition.exchange.relay import hops, unit_of
 from passes.partition.shards import is_zero, padding_of, put_shard, resize, splat, take_shard
 
 _MAX_ROUNDS = 64
-"""Rounds for each box of an op beyond which an exchange is not chosen: then windows reach over so many shards that a
-gather receives little more, and is shorter."""
+"""The most rounds for each box of an op. Beyond it, windows reach over so many shards that a gather receives little
+more, in a shorter program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What device i needs of a dim: of [start + step · i, start + step · i + size) the elements phase + every · k.
+    """The box of a dim that device i needs: of [start + step · i, start + step · i + size) the elements phase + every ·
+    k.
 
-    Nothing from `end` on is needed, nor anything by devices from `receivers` on, if that is not 0: what a box has of
-    it belongs to the padding of an uneven result.
+    Nothing from `end` on is needed. Devices from `receivers` on, if that is not 0, need nothing: their boxes belong to
+    the padding of an uneven result.
     """
 
     start: int
@@ -63,10 +64,10 @@ class Box:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Request:
-    """A box of a dim of size n, from its shard `x`; `dilation` is how far apart the dim's elements are.
+    """A box of a dim of size n, from its shard `x`; `dilation` is the distance between the dim's elements.
 
-    Sizes and places count the holes between them. Elements outside the tensor are the scalar `fill`; without it they
-    are arbitrary.
+    Sizes and positions count the holes between the elements. Elements outside the tensor are the scalar `fill`, or
+    arbitrary without it.
     """
 
     x: Value
@@ -87,7 +88,7 @@ def boxes_of(n: int, axes: Axes, box: Box, chunk: int | None = None) -> Boxes:
 
 
 def exchange_seconds(machine: Machine, n: int, axes: Axes, box: Box, row_bytes: float, chunk: int) -> float:
-    """Time of an exchange from shards of `chunk` elements; `row_bytes` are those of one index, in a shard."""
+    """Time of an exchange from shards of `chunk` elements; `row_bytes` is the bytes of one index in a shard."""
     return exchanges_seconds(machine, (boxes_of(n, axes, box, chunk),), (math.ceil(row_bytes),), axes)
 
 
@@ -98,14 +99,15 @@ def exchanges_seconds(machine: Machine, boxes: Sequence[Boxes], row_bytes: Seque
 
 
 def cannot_be_written(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> bool:
-    """Whether these exchanges of one op take more rounds than are worth writing, or reach to where no s32 counts."""
+    """Whether these exchanges of one op take more rounds than are worth writing, or positions that do not fit in
+    s32."""
     return _stages(tuple(boxes), tuple(row_bytes), axes_size(axes)) is None
 
 
 @functools.lru_cache(maxsize=2**14)
 def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> tuple[int, ...] | None:
-    """What the worst device receives in each stage of the exchanges of one op, in bytes; None if they are too many to
-    be written. Searches of reshards ask for the same exchanges many times over."""
+    """The bytes that the worst device receives in each stage of the exchanges of one op; None if they take too many
+    rounds to be written. It is cached, because searches for reshards ask for the same exchanges many times."""
     if max((each.furthest(devices) for each in boxes), default=0) > s32.highest:
         return None
     ways = [hops(each, devices) for each in boxes]
@@ -127,7 +129,7 @@ def exchange(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box,
 
 
 def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
-    """The boxes of wanted elements that one op needs of several tensors, all split over the same axes."""
+    """The boxes that one op needs of several tensors, all split over the same axes, with the wanted elements only."""
     boxes = [boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation) for r in requests]
     ways = [hops(each, axes_size(axes)) for each in boxes]
     weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
@@ -142,7 +144,7 @@ def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name
 def cut(
     b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
 ) -> Value:
-    """Each device's box of a dim that all devices along `axes` have whole. All of the box is wanted."""
+    """Each device's box of a dim that all devices along `axes` have whole. All elements of the box are wanted."""
     n, place = x.shape[dim], position(b, axes) * box.step + box.start
     low, high = (min(max(0, beyond), box.size) for beyond in (-place.low, place.high + box.size - n))
     if low or high:
@@ -156,7 +158,7 @@ def cut(
 def _on_the_way(
     b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes, name: str
 ) -> Request:
-    """The request that is left when all hops but the last are written."""
+    """The request that remains after all hops but the last are written."""
     if len(way) == 1:
         return request
     unit = unit_of(whole)
@@ -172,7 +174,7 @@ def _on_the_way(
 def spread(
     b: RegionBuilder, axes: Axes, dim: int, parts: Sequence[tuple[Value, Box]], whole: Box, fill: Value
 ) -> Value:
-    """The box `whole` with the wanted elements of its parts at their places, and `fill` elsewhere."""
+    """The box `whole` with the wanted elements of its parts at their positions, and `fill` elsewhere."""
     result: Value | None = None
     for x, part in parts:
         partitioned = _placed(b, axes, dim, x, part, whole, fill)
@@ -187,7 +189,7 @@ def spread(
 
 
 def _placed(b: RegionBuilder, axes: Axes, dim: int, x: Value, part: Box, whole: Box, fill: Value) -> Value:
-    """The elements of a part, `every` apart, at their places in the whole box."""
+    """The elements of a part, `every` apart, at their positions in the whole box."""
     every, count, before = part.every, x.shape[dim], part.start - whole.start
     if count == 0:
         return b.op("broadcast_in_dim", fill, name=x.name, shape=_with_dim(x, dim, whole.size), dims=())
@@ -213,7 +215,7 @@ def _with_dim(x: Value, dim: int, size: int) -> tuple[int, ...]:
 
 
 def _dynamic_slice(b: RegionBuilder, x: Value, dim: int, place: Affine, size: int, name: str) -> Value:
-    """`size` elements from `place`, which dynamic_slice brings inside."""
+    """`size` elements from `place`, which dynamic_slice clamps."""
     if size == x.shape[dim]:
         return x
     if place.is_number:
@@ -234,8 +236,8 @@ def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str,
 
 
 def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:
-    """The shards that a box touches where shards and boxes advance alike: how many positions further on each is, in
-    which round it comes, and from and to which of its elements the box reaches."""
+    """The shards that a box overlaps where shards and boxes advance equally: for each the distance in positions, the
+    round in which it comes, and the first and last of its elements in the box."""
     chunk, start, size = boxes.chunk, boxes.start, boxes.size
     for r, shift in enumerate(range(start // chunk, (start + size - 1) // chunk + 1)):
         yield shift, r, max(start - shift * chunk, 0), min(start + size - shift * chunk, chunk)
@@ -264,21 +266,22 @@ class _Writer:
         return self._filled(result, fill)
 
     def _arrives_as_zero(self, fill: Value, pieces: Sequence[Boxes]) -> bool:
-        """Whether what is outside the tensor is there already: who receives nothing from a permute gets zeros.
+        """Whether elements outside the tensor are 0 without being filled, because a device that receives nothing from a
+        permute gets zeros.
 
-        So it is where every place outside belongs to a shard that does not exist, and all shards are full.
+        That is so if every position outside belongs to a shard that does not exist, and all shards are full.
         """
         boxes = self.boxes
         is_even = (boxes.every, boxes.step, self.request.n) == (1, boxes.chunk, boxes.chunk * self.devices)
         return is_even and is_zero(self.b.constants.get(fill)) and all(self._all_sent(piece) for piece in pieces)
 
     def _all_sent(self, piece: Boxes) -> bool:
-        """Whether each part of the piece that is another shard's is received from it, as far as it exists."""
+        """Whether each existing part of the piece that belongs to another shard is received from it."""
         moves = dict(piece.rounds(self.devices))
         return all(moves.get(r, 0) >= high - low for shift, r, low, high in _shards_of(piece) if shift)
 
     def unfilled(self, pieces: Sequence[Boxes]) -> Value:
-        """The same with anything in the place of elements outside the tensor."""
+        """The box of wanted elements, with arbitrary elements outside the tensor."""
         boxes = self.boxes
         if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
             return self._nothing(boxes.count)
@@ -288,7 +291,7 @@ class _Writer:
         return self._joined([self._assembled(piece) for piece in pieces])
 
     def _thinned(self) -> Value:
-        """The shard's wanted elements. Where not all shards hold as many, the last one may be arbitrary."""
+        """The shard's wanted elements. If shards hold different numbers of them, the last one may be arbitrary."""
         box, x, chunk = self.request.box, self.x, self.x.shape[self.dim]
         stride = box.every // self.request.dilation
         if stride == 1:
@@ -302,10 +305,10 @@ class _Writer:
         run = _dynamic_slice(self.b, loose, self.dim, begin, (count - 1) * stride + 1, self.name)
         return _slice(self.b, run, self.dim, 0, count, self.name, stride)
 
-    # Shards and boxes advance alike.
+    # Shards and boxes advance equally.
 
     def _concatenated(self, pieces: Sequence[Boxes]) -> Value:
-        """The parts of the shards that the box touches, each the same on every device, one behind the other."""
+        """The concatenation of the parts of the shards that the box overlaps, which are the same on every device."""
         parts: list[Value | tuple[int, int]] = []
         for boxes in pieces:
             moves = dict(boxes.rounds(self.devices))
@@ -325,7 +328,7 @@ class _Writer:
         )
 
     def _received(self, boxes: Boxes, r: int, low: int, size: int, sent: int) -> Iterator[Value]:
-        """So many elements from `low` on of another device's shard, of which it sends the first in round r."""
+        """`size` elements from `low` on of another device's shard, whose first `sent` elements are sent in round r."""
         if sent:
             yield self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r)
         if sent < size:
@@ -334,14 +337,14 @@ class _Writer:
     def _joined(self, parts: Sequence[Value]) -> Value:
         return parts[0] if len(parts) == 1 else self.b.op("concatenate", *parts, name=self.name, dim=self.dim)
 
-    # They do not.
+    # Shards and boxes advance differently.
 
     def _assembled(self, boxes: Boxes) -> Value:
-        """The box, written into a buffer with a margin on both sides that takes what falls beside the box.
+        """The box, written into a buffer with a margin on both sides for elements beside the box.
 
-        Every piece goes to where its elements belong in the tensor, so pieces that overlap agree. A device that
-        receives nothing in a round gets zeros, which belong to a shard that comes in a lower round or is its own: hence
-        the order, rounds downward and its own shard last.
+        Every piece is written to the position of its elements in the tensor, so overlapping pieces agree. A device that
+        receives nothing in a round gets zeros, at positions of a shard that comes in a lower round or is its own. Hence
+        the order: rounds descend, and the device's own shard comes last.
         """
         held = self.x.shape[self.dim]
         buffer = self._nothing(boxes.count + 2 * held)
@@ -361,7 +364,8 @@ class _Writer:
         return _slice(self.b, buffer, self.dim, held, boxes.count, self.name)
 
     def _put(self, buffer: Value, piece: Value, place: Affine, boxes: Boxes, source: Affine) -> Value:
-        """The buffer with the piece; of thinned shards that are not all full, only what the source holds."""
+        """The buffer with the piece. Of thinned shards that are not all full, only the elements that the source holds
+        are written."""
         updated = put_shard(self.b, buffer, piece, self.dim, written(self.b, place))
         if boxes.chunk % boxes.every == 0:
             return updated
@@ -370,7 +374,7 @@ class _Writer:
         inside = self._between(low, high, buffer)
         return self.b.op("select", inside, updated, buffer, name=self.name)
 
-    # Wanted elements are numbered; here, from the first that exists.
+    # Wanted elements are numbered from the first that exists.
 
     def _first_needed(self, i: Affine, boxes: Boxes) -> Affine:
         """The number of the first wanted element in device i's box."""

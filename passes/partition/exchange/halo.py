@@ -1,7 +1,7 @@
-"""What it takes to split an op along a dim in which its elements depend on their neighbours.
+"""What devices exchange to split an op along a dim in which its elements depend on their neighbours.
 
-`Halo` is what GShard calls a halo, in general: the box of an operand that a device needs to compute its shard of the
-result. Each op registers what it needs in the file of its family (`passes/partition/ops`).
+`Halo` generalises GShard's halo: the box of an operand that a device needs to compute its shard of the result. Each op
+registers its halos in the file of its family (`passes/partition/ops`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ir.sharding import shard_size
 from passes.partition.exchange.box_exchange import Box
 
 GATHER_FANOUT = 8
-"""Devices whose totals, or candidates, are gathered at a time."""
+"""How many devices' totals, or candidates, are gathered at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box.
+    """The box that each device needs of dim `dim` of operand `operand`, dilated by `dilation`.
 
-    Where it needs only some of the box, these are the `parts`, in which wanted elements are at equal distances; the box
-    is made of them.
+    If only some of the box is needed, `parts` has boxes with wanted elements at equal distances, of which the whole box
+    is made.
     """
 
     operand: int
@@ -33,7 +33,7 @@ class Halo:
     dilation: int = 1
     parts: tuple[Box, ...] = ()
     dims: range | None = None
-    """The dims, in row-major order from `dim` on, whose elements the box counts; without it, those of `dim`."""
+    """The dims, in row-major order from `dim` on, whose elements the box counts; None for the elements of `dim`."""
 
     @property
     def exchanges(self) -> tuple[Box, ...]:
@@ -42,26 +42,26 @@ class Halo:
 
     @property
     def is_a_run(self) -> bool:
-        """Whether the box is elements of the dim as they follow one another, and all of them are needed."""
+        """Whether the box is a contiguous run of the dim's elements, all of which are needed."""
         return (self.dilation, self.box.every, self.parts, self.dims) == (1, 1, (), None)
 
     def length(self, shape: Sequence[int]) -> int:
-        """How many elements the boxes count in an operand, or a shard, of that shape, before it is dilated."""
+        """The number of elements that the boxes count in an operand, or a shard, of that shape, before dilation."""
         return math.prod(shape[d] for d in self.dims or (self.dim,))
 
     def extent(self, shape: Sequence[int]) -> int:
-        """How many elements of an operand of that shape the boxes are of."""
+        """The number of elements of an operand of that shape that the boxes are taken from, after dilation."""
         return dilated(self.length(shape), self.dilation)
 
 
 def receivers_of(n: int, axes: Axes) -> int:
-    """The devices whose shards of a dim of size n are not all padding."""
+    """The number of devices whose shards of a dim of size n are not all padding."""
     return -(-n // max(1, shard_size(n, axes)))
 
 
 @dataclass(frozen=True, slots=True)
 class HaloWindow:
-    """A need, and what an op does to the box to have the elements that it works on: holes, and padding around them."""
+    """A need, and the holes and padding that the op itself adds to the box."""
 
     need: Halo
     low: int = 0
@@ -69,7 +69,7 @@ class HaloWindow:
     base_dilation: int = 1
 
     def local(self, window: Window) -> Window:
-        """The window that slides over the box. Where all it meets is between holes alike, it makes none."""
+        """The window that slides over the box. If its stride and dilation skip all holes, the op adds none."""
         every, gaps = self.base_dilation, (window.stride, window.dilation if window.size > 1 else 0)
         if every > 1 and self.low == 0 and all(gap % every == 0 for gap in gaps):
             stride, dilation = (max(1, gap // every) for gap in gaps)
@@ -82,17 +82,17 @@ def ends(box: Box) -> tuple[int, int, int]:
 
 
 def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dilation: int) -> Halo:
-    """A need of all of a box, or of some of it."""
+    """The need of all of a box, or of some parts of it."""
     plain = len(parts) == 1 and parts[0].every == 1 and ends(parts[0]) == ends(box)
     return Halo(operand, dim, parts[0] if plain else box, dilation, () if plain else tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
 class WindowReads:
-    """The elements that a device's part of a window op sees: of each of `count` runs, `length` elements.
+    """The elements that a device's part of a window op reads: `count` runs of `length` elements.
 
-    A run's elements are `stride` apart. The runs begin `between` apart, the first of them on device i at
-    start + step · i, where `step` is a multiple of `stride`. Runs may meet.
+    A run's elements are `stride` apart. The runs begin `between` apart, the first of them on device i at start + step ·
+    i, where `step` is a multiple of `stride`. Runs may overlap.
     """
 
     start: int
@@ -104,13 +104,13 @@ class WindowReads:
 
     @property
     def size(self) -> int:
-        """From the first element to behind the last."""
+        """The extent from the first element to the last."""
         return self.stride * (self.length - 1) + self.between * (self.count - 1) + 1 if self.length else 0
 
     def parts(self, dilation: int, end: int, receivers: int) -> tuple[Box, ...]:
-        """Boxes in which the real ones of these elements are at equal distances, if only every `dilation`-th is real.
+        """Boxes with the real elements among these at equal distances, if only every `dilation`-th element is real.
 
-        One box where that is all of them, and where there are too many runs to tell.
+        A single box if that has no others, or if there are too many runs to examine.
         """
         if not self.size:
             return (Box(self.start, self.step, 0),)
@@ -129,7 +129,7 @@ class WindowReads:
         return tuple(part for part in parts if part is not None and part.size) or (Box(self.start, self.step, 0),)
 
     def _part(self, offset: int, size: int, dilation: int, end: int, receivers: int) -> Box | None:
-        """The real elements of a run, from `offset` on: those that are multiples of both, by the Chinese remainders."""
+        """The real elements of a run from `offset` on: the common multiples, by the Chinese remainder theorem."""
         start, both = self.start + offset, math.gcd(self.stride, dilation)
         if start % both:
             return None
@@ -142,7 +142,7 @@ MAX_RUNS = 64
 
 
 def _aligned(box: Box) -> Box:
-    """The box from its first wanted element on, if that is at the same place on all devices."""
+    """The box cut to begin at its first wanted element, if that is at the same position on all devices."""
     if box.step % box.every:
         return box
     before = (box.phase - box.start) % box.every
@@ -150,7 +150,7 @@ def _aligned(box: Box) -> Box:
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs of one length in rising order, those that meet as one."""
+    """Runs of one length in ascending order, with overlapping ones merged."""
     merged: list[tuple[int, int]] = []
     for first, end in runs:
         if merged and first <= merged[-1][1]:
@@ -160,10 +160,10 @@ def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: int, receivers: int) -> HaloWindow:
-    """How a device gets the elements of a dim, set `dilation` apart (GShard, section A.4, Figure 13).
+    """How a device gets the elements of a dim that are `dilation` apart (GShard, section A.4, Figure 13).
 
-    Where boxes begin alike between two elements that are wanted, the op makes the holes between them, after a padding
-    that is the same everywhere. Otherwise they are made before it.
+    If all boxes begin at the same distance from a wanted element, the op itself adds the holes, after a padding that is
+    the same on all devices. Otherwise the holes are added before the op.
     """
     box = Box(seen.start, seen.step, seen.size, end=end, receivers=receivers)
     parts = seen.parts(dilation, end, receivers)
@@ -175,7 +175,7 @@ def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: i
 
 
 def window_halo(dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
-    """The elements of the first operand that a device's part of n windows sees."""
+    """The elements of the first operand that a device's part of n windows reads."""
     size = shard_size(n, axes)
     seen = WindowReads(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
     end = window.stride * (n - 1) - window.low + window.extent

@@ -1,11 +1,11 @@
-"""In how many pieces boxes are exchanged.
+"""Into how many pieces boxes are cut for an exchange.
 
 All devices run one program, so all transfers of a round are as long as its longest. Where shards and boxes advance
 differently, a device may then receive more than it lacks: what one device takes from two shards, another takes from
-one, and both rounds are long. Boxes that are cut into pieces, each exchanged by itself, have rounds of unequal length,
-and a device takes part only in those in which it lacks something. Cut at every place where some device's box crosses
-from one shard into the next, they carry to each device exactly what it lacks. Of these cuts the fewest are made with
-which the worst device receives no more, up to a number of pieces.
+one, and both rounds are long. If boxes are cut into pieces that are exchanged separately, the rounds have unequal
+lengths, and a device takes part only in those in which it lacks something. With a cut wherever some device's box
+crosses from one shard into the next, each device receives exactly what it lacks. Of these cuts the fewest are made for
+which the worst device receives no more, up to a maximum number of pieces.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ir.ops.boxes import Boxes
 from ir.ops.rows import Positions
 
 MAX_PIECES = 12
-"""Pieces into which one box is cut. A device receives the rest of one more piece for each shard that its box enters."""
+"""The most pieces into which one box is cut. A device receives the remainder of one more piece for each shard that its
+box overlaps."""
 _MAX_ROUNDS = 16
-"""Rounds for each box of an op that is cut, unless it needs more uncut."""
+"""The most rounds for each box of an op that is cut, unless it needs more without cuts."""
 
 Places = tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=4096)
 def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) -> tuple[tuple[Boxes, ...], ...]:
-    """The pieces of the boxes of one op's operands, so that the worst device receives least in all.
+    """The pieces of the boxes of one op's operands for which the worst device receives least in total.
 
     `weights` are the bytes of an element of each operand.
     """
@@ -61,7 +62,7 @@ def received(pieces: Sequence[Sequence[Boxes]], weights: Sequence[int], devices:
 
 
 def _splits(boxes: tuple[Boxes, ...], devices: int) -> Iterator[tuple[Places, ...]]:
-    """Cuts where some box enters a shard; of boxes with many such places, at equal distances."""
+    """Cuts where some box enters a shard. For boxes with many such places, the cuts are at equal distances."""
     exact = tuple(b.boundaries(devices) for b in boxes)
     for pieces in (MAX_PIECES, MAX_PIECES // 2, 2):
         yield tuple(
@@ -77,7 +78,7 @@ def _even(count: int, pieces: int) -> Places:
 def _fewest(
     boxes: tuple[Boxes, ...], cuts: tuple[Places, ...], weights: tuple[int, ...], devices: int, least: int
 ) -> tuple[Places, ...]:
-    """The cuts without those that gain nothing."""
+    """The cuts without those that do not reduce what the worst device receives."""
     kept = list(cuts)
     for k, places in enumerate(cuts):
         for place in places:

@@ -1,9 +1,9 @@
 """Exchanges between shards and boxes of very different sizes, in several hops.
 
-Where a shard is cut into many boxes, or a box is put together from many shards, one exchange would need a round for
-each of them, and the program would grow with the number of devices. Then the elements go by way of shards of sizes
-between the two: in each hop a shard is cut into a few, or a few are put together, so that the rounds grow with the
-logarithm. A device on the way receives a fraction of the larger of the two more.
+If a shard is cut into many boxes, or a box consists of many shards, one exchange would need a round for each of them,
+and the program would grow with the number of devices. Instead the elements are exchanged through shards of intermediate
+sizes: each hop cuts a shard into a few, or joins a few, so that the number of rounds is logarithmic. A device receives
+in addition a fraction of the larger of the two.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ import math
 from ir.ops.boxes import Boxes
 
 _RELAY_FANOUT = 16
-"""Boxes that one shard may be cut into, or be put together from, in one hop."""
+"""The most boxes that one shard may be cut into, or be joined from, in one hop."""
 _FACTOR = 8
-"""How many times smaller the next size is."""
+"""The ratio between the sizes of successive hops."""
 
 
 def unit_of(boxes: Boxes) -> int:
-    """How far apart the elements are that go on the way: every wanted one, or more where shards hold unequally many."""
+    """The distance between the elements that are relayed: every wanted one, or more where shards hold different
+    numbers."""
     return math.gcd(boxes.chunk, boxes.every)
 
 
 @functools.lru_cache(maxsize=4096)
 def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
-    """The exchanges, one after the other, that together do what `boxes` is for; the last one makes the boxes.
+    """The exchanges that together have the effect of `boxes`, in order; the last one makes the boxes.
 
-    All others cut the needed elements, from the first to the last, into shards of another size. They count elements
-    that are `unit_of(boxes)` apart, and leave shards that hold equally many wanted ones.
+    Earlier hops cut the needed elements, from the first to the last, into shards of another size. They count elements
+    that are `unit_of(boxes)` apart, and lead to shards that hold equal numbers of wanted ones.
     """
     first, end = _needed(boxes, devices)
     unit = unit_of(boxes)
@@ -49,7 +50,7 @@ def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
 
 
 def _sizes(chunk: int, step: int, multiple: int) -> list[int]:
-    """The sizes of the shards on the way."""
+    """The sizes of the intermediate shards."""
     smaller, larger = sorted((chunk, step))
     sizes: list[int] = []
     while larger > _RELAY_FANOUT * max(smaller, multiple):

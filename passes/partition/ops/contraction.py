@@ -1,8 +1,8 @@
-"""dot_general: on shards as it is, or in a loop over parts that travel around the devices.
+"""dot_general: as it is on shards, or as a loop over parts that rotate around the devices.
 
-GShard's windowed einsum (section 3.3.2 and Figure 4c). In each turn a device multiplies with the part at hand while the
-part for the next turn is on its way; which part that is follows from its position. The loop has as many turns as there
-are devices, and the same size for any number of them.
+GShard's windowed einsum (section 3.3.2 and Figure 4c). In each iteration a device multiplies its current part while the
+part for the next iteration is sent; which part that is follows from the device's position. The loop has as many
+iterations as there are devices, and its size does not depend on their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from passes.partition.shards import resize, shard_index, splat, take_shard
 from passes.partition.strategy import WindowedEinsum
 
 Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
-"""Writes one turn: from its number and what is carried, what is carried to the next turn."""
+"""Writes one iteration: from its number and the carried values, the values that are carried to the next iteration."""
 
 
 @partitions("dot_general", in_parts=True)
@@ -57,7 +57,8 @@ class _Writer:
         self.operands = [x if i == windowed.rotating else self._fitted(i, x) for i, x in enumerate(c.operands)]
 
     def operand_travels(self, rotating: int) -> Value:
-        """In turn t the part t places on is at hand. What it yields is added, or written where it belongs."""
+        """In iteration t a device has the part of the device t positions on. Its product is added to the result, or
+        written to its position in it."""
 
         def multiplied(b: RegionBuilder, number: Value, part: Value, result: Value) -> Value:
             start = self._start(b, b.op("add", self.index, number, name="part"))
@@ -75,7 +76,7 @@ class _Writer:
         return self._finished(multiplied(self.b, self._number(self.b, self.windowed.devices - 1), part, result))
 
     def sums_travel(self) -> Value:
-        """In turn t the sum for the device t + 1 places back passes, and takes along this device's share of it."""
+        """In iteration t a device has the sum of the device t + 1 positions back, and adds its share to it."""
         farthest = self.b.op("add", self.index, self._number(self.b, self.windowed.devices - 1), name="part")
 
         def turn(b: RegionBuilder, number: Value, carried: Sequence[Value]) -> Sequence[Value]:
@@ -90,7 +91,8 @@ class _Writer:
     # The loop.
 
     def _loop(self, first: int, carried: Sequence[Value], turn: Turn) -> Sequence[Value]:
-        """A turn for each other device, the first one numbered `first`: what is carried behind the last."""
+        """An iteration for each other device, the first one numbered `first`. Returns the carried values after the
+        last."""
         outer, trips = self.b, self.windowed.devices - 1
         values = (self._number(outer, first), *carried)
         names = ("turn", *(v.name for v in carried))
@@ -108,22 +110,23 @@ class _Writer:
         return outer.append("while", values, attrs, names=names, regions=regions)[1:]
 
     def _passed_on(self, b: RegionBuilder, part: Value, shift: int) -> Value:
-        """What the device `shift` places on has."""
+        """The part of the device `shift` positions on."""
         at = self.order
         return b.op("collective_permute", part, name=part.name, target=at, source=at, shift=shift)
 
-    # A turn.
+    # One iteration.
 
     def _number(self, b: RegionBuilder, k: int) -> Value:
         return splat(b, k, SCALAR)
 
     def _start(self, b: RegionBuilder, number: Value) -> Value:
-        """Where the part of that number begins, counted around."""
+        """Where the part of that number begins, modulo the number of devices."""
         number = b.op("remainder", number, self._number(b, self.windowed.devices), name="part")
         return b.op("multiply", number, self._number(b, self.part_size), name="start")
 
     def _product(self, b: RegionBuilder, start: Value, part: Value | None) -> Value:
-        """The operands multiplied, of each the part at `start`; `part` is that of the operand that travels."""
+        """The product of the operands, each cut to the part at `start`; `part` is the current part of the rotating
+        operand."""
         parts: list[Value] = []
         for i, (x, tensor) in enumerate(zip(self.operands, self.c.rule.operands, strict=True)):
             if i == self.windowed.rotating and part is not None:
@@ -141,7 +144,7 @@ class _Writer:
         zero = self._number(b, 0)
         return [start if factors == (self.windowed.factor,) else zero for factors in tensor]
 
-    # Before and after.
+    # Before and after the loop.
 
     def _part_size(self) -> int:
         c, rotating = self.c, self.windowed.rotating
@@ -153,7 +156,8 @@ class _Writer:
         return tensor.index((self.windowed.factor,))
 
     def _fitted(self, i: int, x: Value) -> Value:
-        """A shard that the parts tile, if it has them; what they add up must be zero behind the end."""
+        """A shard with the windowed factor, resized so that the parts tile it. Beyond the dim's end it is zero, because
+        it is summed."""
         tensor = self.c.rule.operands[i]
         if (self.windowed.factor,) not in tensor:
             return x
@@ -162,7 +166,7 @@ class _Writer:
         return self._resized(x, dim, n, axes, self.part_size * self.windowed.devices)
 
     def _resized(self, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
-        """The shard over `axes` of a dim of size n with `size` elements, zeros where there are none."""
+        """The shard over `axes` of a dim of size n, resized to `size` elements, with zeros where there are none."""
         if x.shape[dim] == size:
             return x
         zero = splat(self.b, identity_of("sum", x.dtype), TensorType((), x.dtype))
@@ -171,7 +175,7 @@ class _Writer:
         return exchange(self.b, x, dim, n, axes, Box(0, size, size), fill=zero)
 
     def _nothing(self) -> Value:
-        """What results are added to, to the bit, or written into."""
+        """The initial result: the exact identity of the sum, or a buffer to write to."""
         shape = list(self.c.local_type().shape)
         if not self.adds:
             shape[self._dim(self.c.rule.results[0])] = self.part_size * self.windowed.devices
@@ -179,7 +183,7 @@ class _Writer:
         return self.b.op("constant", name=self.name, value=zero_of(self.dtype), type=type)
 
     def _finished(self, result: Value) -> Value:
-        """The shard of the result that was asked for."""
+        """The requested shard of the result."""
         c = self.c
         if self.adds:
             return result if self.dtype == c.op.result.dtype else self.b.op("convert", result, dtype=c.op.result.dtype)

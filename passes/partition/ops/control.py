@@ -11,7 +11,7 @@ from passes.partition.registry import partitions
 
 @partitions("map")
 def map_(c: OpContext) -> Sequence[Value]:
-    """A function of scalars is applied to the shards as it is to the tensors."""
+    """Applies a function of scalars to the shards as to the tensors."""
     op = c.op
     types = [c.local_type(i) for i in range(len(op.results))]
     names = [v.name for v in op.results]

@@ -1,5 +1,5 @@
-"""convolution on shards: a device has its part of the groups, and of spatial dims the box that its windows see, or that
-its part of the kernel sees (GShard, section A.4)."""
+"""convolution on shards: a device has its share of the groups, and of spatial dims the box that its windows, or its
+part of the kernel, read (GShard, section A.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 
 
 def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """A shard of the result has as many windows as elements; all of the kernel is there."""
+    """A shard of the result has as many windows as elements; the kernel is whole."""
     dims = ConvolutionDims.of(op.attrs)
     spatial = dims.out_spatial.index(dim)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
@@ -32,7 +32,7 @@ def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 
 def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
-    """What a part of the kernel sees of lhs in all windows of a spatial dim."""
+    """What a part of the kernel reads of lhs in all windows of a spatial dim."""
     dims = ConvolutionDims.of(op.attrs)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
     size, count = shard_size(window.size, axes), op.result.shape[dims.out_spatial[spatial]]
@@ -45,13 +45,14 @@ def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
 
 
 def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """What a part of the kernel along its dim `dim` sees of lhs."""
+    """What a part of the kernel along its dim `dim` reads of lhs."""
     return (kernel_window(op, ConvolutionDims.of(op.attrs).rhs_spatial.index(dim), axes).need,)
 
 
 @partitions("convolution", halo=convolution_halo, kernel_halo=kernel_halo)
 def convolution(c: OpContext) -> Sequence[Value]:
-    """Where the groups are split, there are fewer of them; along spatial dims boxes of lhs are exchanged."""
+    """Writes the convolution. If the groups are split, a device has fewer of them; along spatial dims boxes of lhs are
+    exchanged."""
     if 0 in c.local_type().shape:
         return (empty_result(c),)
     dims = ConvolutionDims.of(c.op.attrs)
@@ -78,7 +79,7 @@ def _groups(c: OpContext) -> dict[str, Attr]:
 
 
 def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | None:
-    """What the device needs of a spatial dim of lhs, if it is split."""
+    """What the device needs of a spatial dim of lhs if it is split."""
     axes = c.strategy.operands[1].axes[dims.rhs_spatial[spatial]]
     if axes:
         return kernel_window(c.op, spatial, axes)
@@ -95,8 +96,8 @@ def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | No
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Elements [first, first + size) of the shards of a kernel's dim, of which the first `devices` along `axes` have
-    all and the others none."""
+    """Elements [first, first + size) of the shards of a kernel's dim. The first `devices` devices along `axes` have all
+    of them, and the others none."""
 
     first: int
     size: int
@@ -105,7 +106,8 @@ class _Part:
 
 
 def _parts(n: int, axes: Axes) -> list[_Part]:
-    """Of a kernel's dim of size n: what also the shard has that is not full, and what only full ones have."""
+    """The parts of a kernel's dim of size n: what the last shard has too if it is not full, and what only full ones
+    have."""
     chunk = shard_size(n, axes)
     full, rest = divmod(n, chunk)
     parts = (_Part(0, rest, full + 1, axes), _Part(rest, chunk - rest, full, axes))
@@ -113,10 +115,10 @@ def _parts(n: int, axes: Axes) -> list[_Part]:
 
 
 def _summed(c: OpContext, lhs: Value, windows: Sequence[Window]) -> Value:
-    """What the device's part of the kernel adds to each sum.
+    """The contribution of the device's part of the kernel to each sum.
 
-    A shard of the kernel that is not full is convolved without its padding, for what that would meet need not be in
-    any window: a product of zero and infinity is none of the sum.
+    A kernel shard that is not full is convolved without its padding, because that may read elements outside all
+    windows: a product of zero and infinity must not be added to the sum.
     """
     b, name, dtype = c.builder, c.op.result.name, c.op.result.dtype
     dims, sharding = ConvolutionDims.of(c.op.attrs), c.strategy.operands[1]
@@ -134,7 +136,7 @@ def _summed(c: OpContext, lhs: Value, windows: Sequence[Window]) -> Value:
 def _product(
     c: OpContext, lhs: Value, windows: Sequence[Window], parts: Sequence[_Part], attrs: Mapping[str, Attr]
 ) -> Value:
-    """The convolution with these parts of the kernel's spatial dims; zeros where the device has none."""
+    """The convolution with these parts of the kernel's spatial dims; zeros on devices that have none."""
     b, kernel, dims = c.builder, c.operands[1], ConvolutionDims.of(attrs)
     reversal = ints_attr(attrs, "window_reversal") or (0,) * len(windows)
     start, limit = [0] * kernel.type.rank, list(kernel.shape)

@@ -20,7 +20,7 @@ def constant(c: OpContext) -> Sequence[Value]:
 
 @partitions("iota")
 def iota(c: OpContext) -> Sequence[Value]:
-    """Counts from where the shard begins, in s32, so that rounding types round once as the whole iota does."""
+    """Counts from the beginning of the shard, in s32, so that short floats are rounded once, as in the whole iota."""
     dim = c.op.attrs["dim"]
     assert isinstance(dim, int)
     result, axes = c.op.result, c.strategy.results[0].axes[dim]
@@ -33,14 +33,14 @@ def iota(c: OpContext) -> Sequence[Value]:
 
 @partitions("random_bits")
 def random_bits(c: OpContext) -> Sequence[Value]:
-    """The shard's box of the draw: the same bits as the whole draw has there."""
+    """The shard's box of the draw, with the same bits as in the whole draw."""
     return _draw(c, 0)
 
 
 @partitions("rng_bit_generator")
 def rng_bit_generator(c: OpContext) -> Sequence[Value]:
-    """The shard's box of the draw. The state that the whole draw leaves is computed from the state alone, so that it is
-    seen to be the same on all devices."""
+    """The shard's box of the draw. The next state is computed from the state only, so that it is known to be the same
+    on all devices."""
     b, before, name = c.builder, c.operands[0], c.op.results[0].name
     state, bits = _draw(c, 1)
     words, type = state.type.shape[0], state.type
@@ -55,7 +55,7 @@ def rng_bit_generator(c: OpContext) -> Sequence[Value]:
 
 
 def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
-    """The op for the shard of its result of that number."""
+    """The op, drawing the shard of the result numbered `drawn`."""
     result, sharding, local = c.op.results[drawn], c.strategy.results[drawn], c.local_type(drawn)
     if not any(sharding.axes) or len(c.operands) > 1:
         return c.emit(*c.operands, **{**c.op.attrs, "type": local})

@@ -1,5 +1,5 @@
-"""callback: the function sees whole tensors, and returns its results to one device for all. inspect: no device does
-anything."""
+"""callback: the function is called with whole tensors on one device, which sends the results to all. inspect: has no
+effect on any device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from passes.partition.shards import mask, uneven_dims
 
 @partitions("callback")
 def callback(c: OpContext) -> Sequence[Value]:
-    """The first device calls, and the sum over all hands out what it gets. Shards are passed on without padding.
+    """The first device calls the function, and a sum over all devices broadcasts its results. Shards are passed without
+    padding.
 
-    What it got from another call it passes on itself; so if nobody else uses that, handing it out is left out later.
+    A result of an earlier call is passed on by the device itself, so its broadcast is dropped later if nothing else
+    uses it.
     """
     op, b = c.op, c.builder
     axes = once_axes(op.attrs, c.mesh)
@@ -43,7 +45,8 @@ def inspect(c: OpContext) -> Sequence[Value]:
 
 
 def _handed_out(b: RegionBuilder, value: Value, axes: tuple[AxisRef, ...]) -> Value:
-    """To all devices the bits of what one has and the others have zeros of: their sum, which rounds nothing."""
+    """Broadcasts the bits of a value that one device has, and for which the others have zeros: their sum, which rounds
+    nothing."""
     dtype = value.dtype
     if dtype == pred:
         return b.op("all_reduce", value, name=value.name, axes=axes, kind="or")

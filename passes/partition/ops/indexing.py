@@ -1,7 +1,8 @@
-"""Ops at computed indices, on shards: each device reads or writes what it owns of a box, and no operand moves.
+"""Ops at computed indices, on shards: each device reads or writes the elements of a box that it owns, and no operand
+moves.
 
-A read returns zeros for what others own, so that the sum over the devices is what the whole tensor has: -0.0 in floats,
-which added to a number, be it -0.0, is that number. A write of what others own is dropped.
+A read returns zeros for elements of other devices, so that the sum over the devices is the whole tensor's. In floats
+the zero is -0.0, which leaves every number unchanged, -0.0 included. A write to elements of other devices is dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from passes.partition.shards import padding_of, positions, shard_index, shard_st
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))
 def dynamic_slice(c: OpContext) -> Sequence[Value]:
-    """Along dims that are split, the part of the box that is in the shard; dims taken whole are so on shards too."""
+    """Along split dims, reads the part of the box that is in the shard. Dims that the box takes whole are taken whole
+    on shards too."""
     sizes, starts = c.local_type().shape, c.operands[1:]
     parts = _parts(c, c.op.result.shape, starts)
     if not parts:
@@ -37,7 +39,7 @@ def dynamic_slice(c: OpContext) -> Sequence[Value]:
 
 @partitions("dynamic_update_slice")
 def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
-    """Along dims that are split, the part of the update that falls into the shard; what is beside it stays."""
+    """Along split dims, writes the part of the update that is in the shard; all other elements are unchanged."""
     operand, update, *starts = c.operands
     parts = _parts(c, c.op.operands[1].shape, starts)
     if not parts:
@@ -51,7 +53,7 @@ def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
 
 @partitions("gather", ignores_padding_of=(0,))
 def gather(c: OpContext) -> Sequence[Value]:
-    """Indices are clamped as those of the whole operand, so that no padding is read."""
+    """Gathers from the shard. Indices are clamped to the bounds of the whole operand, so that no padding is read."""
     a, b, shape = gather_addressing(c.op), c.builder, c.op.operands[0].shape
     x, indices = c.operands
     split = _split_dims(c, a)
@@ -79,7 +81,8 @@ def gather(c: OpContext) -> Sequence[Value]:
 
 
 def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Sequence[Value], result: Value) -> Value:
-    """What the device read, but boxes that are not inside the whole operand filled, on one device as sums go."""
+    """The elements that the device read. Boxes outside the whole operand are filled on one device only, because the
+    results are summed."""
     b, fill, operand = c.builder, gather_fill(c.op), c.op.operands[0]
     if fill is None or not a.addressed:
         return result
@@ -90,7 +93,7 @@ def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Seque
 
 @partitions("scatter")
 def scatter(c: OpContext) -> Sequence[Value]:
-    """Indices count from where the shard begins, so that updates elsewhere are dropped."""
+    """Scatters into the shard. Indices are relative to its beginning, so that updates outside it are dropped."""
     a, b, shape = scatter_addressing(c.op), c.builder, c.op.operands[0].shape
     x, indices, updates = c.operands
     split, spread = _split_dims(c, a), _spread_axes(c)
@@ -120,9 +123,10 @@ def scatter(c: OpContext) -> Sequence[Value]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a shard may have of a box of `size` elements of a split dim: `count` elements of the shard from `place` on.
+    """The part that a shard may have of a box of `size` elements of a split dim: `count` elements of the shard from
+    `place` on.
 
-    The first of them is element `offset` of the box; of those for which that is none the box has nothing.
+    The first of them is element `offset` of the box. Those whose element number is out of range are not in the box.
     """
 
     dim: int
@@ -133,7 +137,7 @@ class _Part:
 
 
 def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple[_Part, ...]:
-    """The part of each dim that is split and of which the box does not have all. Starts are clamped as in the whole."""
+    """The part of each split dim that the box does not have all of. Starts are clamped as in the whole tensor."""
     b, shape, sharding = c.builder, c.op.operands[0].shape, c.strategy.operands[0]
     parts: list[_Part] = []
     for d, (n, size, axes) in enumerate(zip(shape, sizes, sharding.axes, strict=True)):
@@ -143,7 +147,7 @@ def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple
 
 
 def _part(b: RegionBuilder, dim: int, size: int, start: Value, n: int, axes: Axes) -> _Part:
-    """Of the box from `start`, s32[], of a dim of size n."""
+    """The part of the box from `start`, s32[], of a dim of size n."""
     chunk = shard_size(n, axes)
     count = min(size, chunk)
     first = b.op("subtract", start, shard_start(b, n, axes), name="first")
@@ -153,7 +157,8 @@ def _part(b: RegionBuilder, dim: int, size: int, start: Value, n: int, axes: Axe
 
 
 def _places(b: RegionBuilder, starts: Sequence[Value], parts: Sequence[_Part]) -> list[Value]:
-    """The starts with the parts' places, which their types can hold: none is above a start that is not negative."""
+    """The starts, replaced by the places of the parts. The places fit in the starts' types, because no place is above a
+    start that is not negative."""
     places = list(starts)
     for part in parts:
         dtype = starts[part.dim].dtype
@@ -164,14 +169,14 @@ def _places(b: RegionBuilder, starts: Sequence[Value], parts: Sequence[_Part]) -
 def _read(
     b: RegionBuilder, x: Value, starts: Sequence[Value], parts: Sequence[_Part], sizes: Sequence[int], name: str
 ) -> Value:
-    """What the shard may have of the box."""
+    """The elements that the shard may have of the box."""
     counts = {part.dim: part.count for part in parts}
     sizes = tuple(counts.get(d, size) for d, size in enumerate(sizes))
     return b.op("dynamic_slice", x, *_places(b, starts, parts), name=name, sizes=sizes)
 
 
 def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -> Value:
-    """The box with what the shard has of it, and zeros elsewhere."""
+    """The box with the shard's elements, and zeros elsewhere."""
     zero = zero_of(piece.dtype)
     single = [part for part in parts if part.size == 1]
     if single:
@@ -189,7 +194,7 @@ def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -
 
 
 def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
-    """The elements of the update for the shard's part of the box, in their places; arbitrary ones elsewhere."""
+    """The update's elements for the shard's part of the box, at their positions; arbitrary elements elsewhere."""
     longer = {part.dim: part for part in parts if part.size != 1}
     if not longer:
         return update
@@ -205,7 +210,8 @@ def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
 def _shifted(
     b: RegionBuilder, x: Value, fill: Value, sizes: Mapping[int, int], start: Callable[[int], Value], name: str
 ) -> Value:
-    """Of each of these dims so many elements of `x` from a start on, counted from as many of `fill` before it on."""
+    """`x` shifted: in each of these dims that many elements, from `start` on, of `x` with that many elements of `fill`
+    before it and behind."""
     margin = tuple(sizes.get(d, 0) for d in range(x.type.rank))
     padded = b.op("pad", x, fill, name=name, low=margin, high=margin)
     shifts = {d: start(d) for d in sizes}
@@ -215,7 +221,7 @@ def _shifted(
 
 
 def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> Value:
-    """Which elements of the shard's part of the box, of that shape, the box has; a scalar if it is all or none."""
+    """Which elements of the shard's part of the box, of that shape, are in the box; a scalar if it is all or none."""
     single = [_is_first(b, part) for part in parts if part.size == 1]
     longer = [part for part in parts if part.size != 1]
     if not longer:
@@ -227,7 +233,7 @@ def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> 
 
 
 def _is_first(b: RegionBuilder, part: _Part) -> Value:
-    """Whether the shard has the one index of the box."""
+    """Whether the shard has the single index of the box."""
     return b.op("compare", part.offset, _number(b, 0), name="inside", direction="EQ")
 
 
@@ -239,7 +245,7 @@ def _all(b: RegionBuilder, conditions: Sequence[Value]) -> Value:
 
 
 def _within(b: RegionBuilder, place: Value, size: int) -> Value:
-    """Whether places, s32, are from 0 to size - 1."""
+    """Whether positions, s32, are from 0 to size - 1."""
     behind = b.op("compare", place, splat(b, 0, place.type), name="inside", direction="GE")
     before = b.op("compare", place, splat(b, size, place.type), name="inside", direction="LT")
     return b.op("and", behind, before, name="inside")
@@ -262,7 +268,8 @@ def _s32(b: RegionBuilder, index: Value, low: int, high: int) -> Value:
 
 
 def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value, Value]:
-    """Indices, s32, of a split dim of size n counted from where the shard begins; and whether they are in the shard."""
+    """Indices, s32, of a split dim of size n, relative to the beginning of the shard, and whether they are in the
+    shard."""
 
     def spread(scalar: Value) -> Value:
         return b.op("broadcast_in_dim", scalar, name=scalar.name, shape=index.shape, dims=()) if index.shape else scalar
@@ -274,9 +281,10 @@ def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value
 def _components(
     b: RegionBuilder, indices: Value, a: Addressing, split: Mapping[int, Axes]
 ) -> tuple[list[Value], tuple[int, ...]]:
-    """The components of index vectors, and the operand dim of each: all that are addressed or split.
+    """The components of index vectors for all operand dims that are addressed or split, and these dims.
 
-    Each is a tensor as the indices but of size 1 along the vectors, which are a last dim if they were no dim.
+    Each component has the shape of the indices, with size 1 along the vectors, or as an additional last dim if the
+    vectors are scalars.
     """
     rank = indices.type.rank
     others = tuple(d for d in split if d not in a.addressed)
@@ -305,19 +313,19 @@ def _together(b: RegionBuilder, components: Sequence[Value], a: Addressing) -> V
 
 
 def _split_dims(c: OpContext, a: Addressing) -> dict[int, Axes]:
-    """The operand dims that are split and of which boxes have a part only, from a computed index or from 0 on."""
+    """The operand dims that are split and that boxes have only a part of, from a computed index or from 0 on."""
     shape, axes = c.op.operands[0].shape, c.strategy.operands[0].axes
     shared = dict(a.shared)
     return {d: axes[d] for d in range(len(shape)) if axes[d] and d not in shared and not a.is_whole(d, shape)}
 
 
 def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
-    """How far boxes may reach out of a shard: along dims that are split and of which they have several elements."""
+    """How far boxes may extend beyond a shard: along split dims in which they have several elements."""
     return tuple(size if d in split and size != 1 else 0 for d, size in enumerate(a.sizes))
 
 
 def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...], fill: Value) -> Value:
-    """The shard with a margin of `fill`, so that boxes which reach out of it are inside."""
+    """The shard with a margin of `fill`, so that boxes that extend beyond it fit."""
     return b.op("pad", x, fill, name=x.name, low=margin, high=margin) if any(margin) else x
 
 
@@ -329,7 +337,7 @@ def _without_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Valu
 
 
 def _valid(b: RegionBuilder, component: Value, most: int) -> Value:
-    """Which indices are those of boxes inside the operand: from 0 to `most`."""
+    """Which indices belong to boxes inside the operand: those from 0 to `most`."""
     dtype = component.dtype
     ends = [splat(b, n, component.type) for n in (0, min(most, int(dtype.highest)))]
     behind = b.op("compare", component, ends[0], name="valid", direction="GE")
@@ -337,7 +345,7 @@ def _valid(b: RegionBuilder, component: Value, most: int) -> Value:
 
 
 def _over_boxes(b: RegionBuilder, condition: Value, indices: Value, a: Addressing, result: Value) -> Value:
-    """A condition on each index vector, for all elements of its box."""
+    """A condition on each index vector, broadcast over the elements of its box."""
     scanned = tuple(indices.shape[d] for d, _ in a.batch)
     if condition.shape != scanned:
         condition = b.op("reshape", condition, name=condition.name, shape=scanned)
@@ -358,7 +366,8 @@ def _spread_axes(c: OpContext) -> Axes:
 
 
 def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
-    """The operand on the first device along the axes; elsewhere what changes nothing, for it must count once."""
+    """The operand on the first device along the axes, and the identity of the update on the others, so that it counts
+    once."""
     kind = reduction_kind(c.op.attrs)
     if kind not in ("sum", "prod"):
         return x
@@ -366,7 +375,7 @@ def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
 
 
 def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:
-    """`x` on the first device along the axes, `elsewhere` on the others; without it, what a sum leaves as it is."""
+    """`x` on the first device along the axes, `elsewhere` on the others, by default the identity of a sum."""
     index = shard_index(b, axes)
     first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
     other = splat(b, zero_of(x.dtype) if elsewhere is None else elsewhere, x.type)

@@ -1,4 +1,4 @@
-"""Layout ops on shards: the attributes that state a shape state the shard's."""
+"""Layout ops on shards: attributes that specify a shape specify the shard's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pad_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 
 def reverse_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """Boxes come from the other end, which moves padding back behind the last element."""
+    """Boxes come from the other end of the dim, and the padding moves back behind the last element."""
     n = op.result.shape[dim]
     size = shard_size(n, axes)
     return (Halo(0, dim, Box(n - size, -size, size)),)
@@ -58,7 +58,8 @@ def concatenate_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 
 def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """Of a block in row-major order, the run that the result's shard is; the dim is the block's first that is split."""
+    """The run of a block, in row-major order, that is the result's shard. The dim is the first split one of the
+    block."""
     source, target = op.operands[0].shape, op.result.shape
     block = next(b for b in blocks_of(source, target) if dim in b.target)
     head = leading(source, block.source)
@@ -69,13 +70,14 @@ def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 @partitions("broadcast_in_dim")
 def broadcast_in_dim(c: OpContext) -> Sequence[Value]:
-    """Dims that are split were made by the broadcast, or are split alike in the operand."""
+    """Split dims are either new in the broadcast, or split in the same way in the operand."""
     return c.emit(*c.operands, shape=c.local_type().shape, dims=c.op.attrs["dims"])
 
 
 @partitions("reshape", halo=reshape_halo)
 def reshape(c: OpContext) -> Sequence[Value]:
-    """Factors shrink alike on both sides; where the block rule was chosen, the runs of its blocks are exchanged."""
+    """Factors shrink by the same ratio on both sides. If the block rule was chosen, the runs of its blocks are
+    exchanged."""
     b, x = c.builder, c.operands[0]
     shape = list(x.shape)
     for block in blocks_of(c.op.operands[0].shape, c.op.result.shape):
@@ -104,7 +106,7 @@ def _is_window(c: OpContext, dim: int) -> bool:
 
 @partitions("slice", halo=slice_halo)
 def slice_(c: OpContext) -> Sequence[Value]:
-    """Of dims that are not split, what the device holds is cut first; of those that are, boxes are exchanged."""
+    """Dims that are not split are sliced first; along the split ones boxes are exchanged."""
     attrs = c.op.attrs
     start, limit = list(ints_attr(attrs, "start")), list(ints_attr(attrs, "limit"))
     stride = list(ints_attr(attrs, "stride") or (1,) * len(start))
@@ -127,7 +129,7 @@ def slice_(c: OpContext) -> Sequence[Value]:
 
 @partitions("pad", halo=pad_halo)
 def pad(c: OpContext) -> Sequence[Value]:
-    """A dim that is split is not padded, or its box is exchanged, filled with the padding value."""
+    """A split dim either has no padding, or its box is exchanged and filled with the padding value."""
     attrs = c.op.attrs
     x, value = c.operands
     low, high = list(ints_attr(attrs, "low")), list(ints_attr(attrs, "high"))
@@ -145,7 +147,7 @@ def pad(c: OpContext) -> Sequence[Value]:
 
 @partitions("reverse", halo=reverse_halo)
 def reverse(c: OpContext) -> Sequence[Value]:
-    """The box from the other end, reversed."""
+    """The box from the other end of the dim, reversed."""
     x = c.operands[0]
     for dim in ints_attr(c.op.attrs, "dims"):
         axes = c.strategy.results[0].axes[dim]
@@ -157,7 +159,7 @@ def reverse(c: OpContext) -> Sequence[Value]:
 
 @partitions("concatenate", halo=concatenate_halo)
 def concatenate(c: OpContext) -> Sequence[Value]:
-    """Along a split dim, each operand's part of the device's box, one selected over the other by position."""
+    """Along a split dim, each operand's part of the device's box, selected by position."""
     dim = int_attr(c.op.attrs, "dim")
     axes = c.strategy.results[0].axes[dim]
     if not axes:

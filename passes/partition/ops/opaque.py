@@ -12,7 +12,8 @@ from passes.partition.registry import partitions
 
 @partitions("opaque")
 def opaque(c: OpContext) -> Sequence[Value]:
-    """The rule has done its work. Memory is shared where operand and result still have one type."""
+    """The factor rule splits only what the call may be split over. Memory is shared where operand and result still have
+    the same type."""
     types = tuple(c.local_type(i) for i in range(len(c.op.results) - bool(c.op.attrs["effect"])))
     kept = tuple(pair for pair in aliases_attr(c.op.attrs).items() if c.operands[pair[0]].type == types[pair[1]])
     return c.emit(*c.operands, **{**c.op.attrs, "types": types, "rule": "", "aliases": kept})

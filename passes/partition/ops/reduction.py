@@ -1,5 +1,5 @@
-"""argmax and argmin over split dims, where the devices' few candidates are compared, and scans, which go on from device
-to device: only the totals of what is before are sent."""
+"""argmax and argmin over split dims, which compare the candidates of the devices, and scans, which continue from device
+to device: only the totals of earlier shards are sent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from passes.partition.shards import mask, shard_index, splat, uneven_dims
 
 @partitions("reduce")
 def reduce(c: OpContext) -> Sequence[Value]:
-    """Sums and the like stay partial; for argmax and argmin the candidates of a few devices at a time are gathered and
-    reduced again, so that what a device receives grows with the logarithm of the devices."""
+    """Sums and the like stay partial. For argmax and argmin the candidates of a few devices at a time are gathered and
+    reduced again, so that what a device receives grows with the logarithm of the number of devices."""
     if reduction_kind(c.op.attrs) is not None:
         return c.emit(*c.operands, **c.op.attrs)
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
@@ -44,7 +44,8 @@ def reduce(c: OpContext) -> Sequence[Value]:
 
 
 def _without_padding(c: OpContext) -> list[Value]:
-    """Values that lose every comparison, and indices that lose every tie, in the padding of reduced dims."""
+    """The operands with padding of the reduced dims masked: values that lose every comparison, and indices that lose
+    every tie."""
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
     largest = c.op.attrs["kind"] == "argmax"
     masked: list[Value] = []
@@ -56,7 +57,7 @@ def _without_padding(c: OpContext) -> list[Value]:
 
 
 def scan_seconds(machine: Machine, op: Op, axes: Axes, operand: ClosedSharding) -> float:
-    """Time of the totals that a scan exchanges if its dim is split over `axes`."""
+    """Time of exchanging the totals of a scan whose dim is split over `axes`."""
     shape = operand.local_shape(op.operands[0].shape)
     totals = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")])
     total = math.ceil(totals * op.operands[0].dtype.nbytes)
@@ -66,8 +67,8 @@ def scan_seconds(machine: Machine, op: Op, axes: Axes, operand: ClosedSharding) 
 
 @partitions(*CUMULATIVE, scan_seconds=scan_seconds)
 def scan(c: OpContext) -> Sequence[Value]:
-    """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
-    the devices next to one another, then of groups of them."""
+    """Scans locally, then adds up the totals of the devices before (after, in reverse), a few at a time: first of
+    neighbouring devices, then of groups of them."""
     dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
     sharding, shape = c.strategy.operands[0], c.op.operands[0].shape
     axes = sharding.axes[dim]

@@ -1,5 +1,5 @@
-"""top_k, and the first of a sort, over a split dim: each device finds candidates, and only these are exchanged and
-sorted, those of a few devices at a time."""
+"""top_k, and sorts of which only the first elements are used, over a split dim: each device finds candidates, which are
+exchanged and sorted, those of a few devices at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from passes.partition.shards import mask, shard_start, uneven_dims
 
 @partitions("sort")
 def sort(c: OpContext) -> Sequence[Value]:
-    """Of a split dim only the first elements are wanted. Padding is made last, and comes after its equals."""
+    """Sorts a split dim of which only the first elements are wanted. Padding is set to the last element of the order,
+    and comes after equal elements."""
     dim, first = int_attr(c.op.attrs, "dim"), c.op.attrs["first"]
     sharding, keys = c.strategy.operands[0], int_attr(c.op.attrs, "num_keys")
     if not isinstance(first, int) or not sharding.axes[dim]:
@@ -34,15 +35,15 @@ def sort(c: OpContext) -> Sequence[Value]:
 
 
 def _last(dtype: DType) -> float | int | bool:
-    """What comes after all others in ascending order."""
+    """The number that comes last in ascending order."""
     return math.nan if dtype.is_float and dtype.format.has_nan else dtype.highest
 
 
 def _first_of_all(
     c: OpContext, found: Sequence[Value], axes: Axes, order: Mapping[str, Attr], first: int
 ) -> Sequence[Value]:
-    """The first of the candidates of all devices, which are in the order of their shards: a stable sort lets the
-    earlier win a tie."""
+    """The first elements of all devices' candidates, which are in the order of their shards: a stable sort lets the
+    earlier one win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
     for group in axes_in_groups(axes, GATHER_FANOUT):
         with c.because("candidates", group, *c.op.operands):
@@ -54,7 +55,7 @@ def _first_of_all(
 
 @partitions("top_k")
 def top_k(c: OpContext) -> Sequence[Value]:
-    """Of a split last dim each device finds its k largest; padding is made the smallest."""
+    """Along a split last dim each device finds its k largest elements; padding is set to the smallest."""
     sharding, operand, k = c.strategy.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
     (x,) = c.operands
     dim = x.type.rank - 1

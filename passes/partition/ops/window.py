@@ -1,4 +1,4 @@
-"""Sliding windows on shards: each device gets the box that its windows see, with the reduction's identity around the
+"""Sliding windows on shards: each device gets the box that its windows read, with the reduction's identity around the
 tensor, and slides them over it without padding (GShard, section A.4)."""
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 @dataclass(frozen=True, slots=True)
 class ScatterHalo:
-    """The windows that touch a shard of a select_and_scatter's result, along one dim.
+    """The windows that overlap a shard of a select_and_scatter's result, along one dim.
 
-    `source` is a box of them, `operand` a box of the elements that they see and of the shard, which begins `shard`
-    elements into it; `low` and `high` are what is in the box beside the windows, as (negative) padding.
+    `source` is a box of these windows, `operand` a box of the elements that they read and of the shard, which begins
+    `shard` elements into it. `low` and `high` are the elements of the box beside the windows, as (negative) padding.
     """
 
     operand: Halo
@@ -43,7 +43,8 @@ class ScatterHalo:
 
 
 def scatter_halo(op: Op, dim: int, axes: Axes) -> ScatterHalo:
-    """If windows do not begin alike in all shards, there is one at each element, of which most scatter nothing."""
+    """If windows begin at different offsets in the shards, one is taken at each element, and most of these scatter
+    nothing."""
     window = window_of(op)[dim]
     n, real = op.result.shape[dim], op.operands[1].shape[dim]
     chunk, behind = shard_size(n, axes), window.stride * (real - 1) - window.low + window.size
@@ -67,7 +68,8 @@ def scatter_halo(op: Op, dim: int, axes: Axes) -> ScatterHalo:
 
 
 def _seen_by_touching(window: Window, box: Box, chunk: int) -> Sequence[Box]:
-    """What windows see that begin elsewhere in each shard: each its elements, as far apart as the windows."""
+    """What windows read that begin at different offsets in the shards: the elements of each window, as far apart as the
+    windows."""
     size, stride = window.size, window.stride
     if min(size, stride) > MAX_RUNS:
         return (box,)
@@ -84,7 +86,7 @@ def _source_need(dim: int, box: Box, holes: int) -> Halo:
 
 
 def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """A shard of the result adds up what the windows that touch it scatter."""
+    """A shard of the result is the sum of what the windows that overlap it scatter."""
     found = scatter_halo(op, dim, axes)
     return found.operand, found.source
 
@@ -95,7 +97,7 @@ def zero(b: RegionBuilder, dtype: DType) -> Value:
 
 
 def empty_result(c: OpContext) -> Value:
-    """A result that has nothing to compute: no elements, or zeros."""
+    """A result without computation: it has no elements, or only zeros."""
     return splat(c.builder, _zero_of(c.op.result.dtype), c.local_type())
 
 
@@ -104,7 +106,7 @@ def _zero_of(dtype: DType) -> float | int | bool:
 
 
 def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = None) -> dict[str, Attr]:
-    """The attributes that a box may change, by the op's own `names` for them; usual ones are left out."""
+    """The window attributes that a box may change, by the op's own `names` for them; defaults are left out."""
     values = {
         "stride": [w.stride for w in windows],
         "base_dilation": [w.base_dilation for w in windows],
@@ -119,7 +121,7 @@ def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = 
 
 @partitions("reduce_window", halo=reduce_window_halo)
 def reduce_window(c: OpContext) -> Sequence[Value]:
-    """Boxes are filled with what changes no result."""
+    """Reduces the box, which is filled with the identity of the reduction."""
     if 0 in c.local_type().shape:
         return (empty_result(c),)
     kind, x = reduction_kind(c.op.attrs), c.operands[0]
@@ -138,12 +140,11 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
 
 @partitions("select_and_scatter", halo=select_and_scatter_halo)
 def select_and_scatter(c: OpContext) -> Sequence[Value]:
-    """The windows that touch the device's shard scatter into the elements that they see; the shard is cut out.
+    """The windows that overlap the device's shard scatter into the elements that they read; the shard is cut out.
 
-    Padding is never selected, but only some devices' boxes reach into it. There each element of padding is a copy of
-    the nearest one of the tensor: in every order of comparison that changes nothing, except that a copy may be
-    selected in its original's place; so what copies receive is added to the originals. Padding with a value is what
-    fills the boxes.
+    Padding is never selected, but only some devices' boxes contain any. There each element of padding is a copy of the
+    nearest element of the tensor: that changes nothing in any order of comparison, except that a copy may be selected
+    in place of its original. So what copies receive is added to the originals. Explicit padding values fill the boxes.
     """
     if 0 in c.local_type().shape or 0 in c.op.operands[1].shape:
         return (empty_result(c),)
@@ -179,7 +180,7 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
 
 
 def _meets_padding(c: OpContext, dim: int) -> bool:
-    """Whether windows reach beyond the tensor, into what is never selected."""
+    """Whether windows extend beyond the tensor, into padding that is never selected."""
     if padding_value(c.op) is not None:
         return False
     n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
@@ -188,7 +189,7 @@ def _meets_padding(c: OpContext, dim: int) -> bool:
 
 
 def _positions(b: RegionBuilder, x: Value, need: Halo, axes: Axes) -> Value:
-    """For each element of a box its index in the tensor."""
+    """The index in the tensor of each element of a box."""
     start = written(b, position(b, axes) * need.box.step + need.box.start)
     return positions(b, x.shape, need.dim, start)
 
@@ -198,7 +199,7 @@ def _compare(b: RegionBuilder, index: Value, number: int, direction: str) -> Val
 
 
 def _with_copies(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
-    """The box with the tensor's first element in each place before it, and the last in each behind it."""
+    """The box with the tensor's first element at each position before it, and the last at each position behind it."""
     b, n = c.builder, c.op.operands[0].shape[t.operand.dim]
     index = _positions(b, x, t.operand, axes)
     for edge, direction in ((0, "LT"), (n - 1, "GT")):
@@ -209,7 +210,7 @@ def _with_copies(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
 
 
 def _element(c: OpContext, x: Value, t: ScatterHalo, axes: Axes, index: int) -> Value:
-    """One element of the dim, all over the box; any, if the box does not hold it."""
+    """One element of the dim, broadcast over the box; an arbitrary one if the box does not contain it."""
     b, dim, box = c.builder, t.operand.dim, t.operand.box
     at = written(b, position(b, axes) * -box.step + (index - box.start))
     return _spread(b, take_shard(b, x, dim, at, 1), dim, x.shape)
@@ -223,7 +224,7 @@ def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> V
 
 
 def _of_real_windows(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
-    """The source with zeros for windows that hold nothing but padding."""
+    """The source with zeros for windows that contain nothing but padding."""
     b, dim = c.builder, t.source.dim
     n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
     last = window.stride * (c.op.operands[1].shape[dim] - 1) - window.low
@@ -238,7 +239,7 @@ def _of_real_windows(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Valu
 
 
 def _folded(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
-    """What copies of an edge received, added to the edge."""
+    """What the copies of an edge received, added to the edge."""
     b, dim = c.builder, t.operand.dim
     n = c.op.operands[0].shape[dim]
     index = _positions(b, x, t.operand, axes)

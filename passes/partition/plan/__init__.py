@@ -1,1 +1,1 @@
-"""What is decided: how each op is computed on shards, and where values are brought to another sharding."""
+"""Decides how each op is computed on shards, and where values are resharded."""

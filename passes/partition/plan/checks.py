@@ -1,5 +1,5 @@
-"""What a plan must hold for the writer to write it: every sharding closed, every op's operands and results where its
-strategy has them, every reshard's steps from its operand's sharding to its result's."""
+"""Checks that a plan can be written: every sharding is closed, every op's operands and results are sharded as its
+strategy requires, and every reshard's steps lead from its operand's sharding to its result's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AnySharding = ClosedSharding | StridedSharding
 
 
 def plan_diagnostics(program: Program, sub_axes: SubAxes) -> list[Diagnostic]:
-    """What is wrong with a program of stage "plan" that is valid otherwise (E309, E413)."""
+    """The errors in a program of stage "plan" that is valid otherwise (E309, E413)."""
     checker = _Checker(program, sub_axes)
     for function in program.functions.values():
         checker.function(function)
@@ -49,7 +49,8 @@ class _Checker:
         self.makers: dict[Value, Op] = {}
 
     def add(self, where: Op | Value | Result, message: str, help: str = "") -> None:
-        """A fault. An op read from a text knows the line that it was planned for, its results those of the text."""
+        """Adds an error. An op that was read from a text has the line that it was planned for; its results have those
+        of the text."""
         place = where.results[0] if isinstance(where, Op) and where.results else where
         self.found.append(Diagnostic("E413", message, place.span, help=help))
 
@@ -191,8 +192,8 @@ class _Checker:
     def ways(
         self, op: Op, rule: FactorRule, spelled: Spelled
     ) -> Iterator[tuple[tuple[list[ClosedSharding], list[ClosedSharding]], Partial | None]]:
-        """How operands and results are sharded under the strategy, with the reductions that may be pending for
-        operands, at last with none."""
+        """How operands and results may be sharded under the strategy, each with the reductions that may be pending for
+        operands; the last way has none."""
         given = [self.shardings.of(v).partial for v in op.operands]
         for linearity in OPS[op.name].linearity(op):
             pending = next((given[p] for p in linearity.group if given[p]), ())
@@ -242,7 +243,7 @@ class _Checker:
         self.agree(op, f"{op.result.name} after its steps", now, target)
 
     def step(self, step: Step, before: AnySharding, after: AnySharding) -> str:
-        """Why a step does not lead there; empty if it does."""
+        """Why a step does not lead from `before` to `after`; empty if it does."""
         match step:
             case strided.Strided() | strided.Rotate() | strided.Retile():
                 ends = ((step.before, before), (step.after, after))
@@ -259,7 +260,7 @@ class _Checker:
                 return reached if isinstance(reached, str) else "" if _same(reached, after) else "it leads elsewhere"
 
     def changes_places(self, step: moves.Permute, before: AnySharding, after: AnySharding) -> bool:
-        """Whether each device has the shard of `after` that the one that it receives from has of `before`."""
+        """Whether each device has the same shard in `after` as the device that it receives from has in `before`."""
         mesh, fine = self.program.mesh, self.sub_axes.primes.split
         if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
             return False
@@ -278,8 +279,8 @@ class _Checker:
         return tuple(map(fine, sharding.axes)) == tuple(map(fine, digits.axes))
 
     def reached(self, step: Step, before: AnySharding) -> AnySharding | str:
-        """Where a step that knows no digits leads, or why it cannot be taken. Digits stay only if it leaves all dims as
-        they are."""
+        """The sharding that a step without digits leads to, or why it cannot be taken. Digits are kept only if the step
+        leaves all dims as they are."""
         fine = self.sub_axes.primes.split
         dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
         named = [getattr(step, name, None) for name in ("dim", "source", "target")]
@@ -318,7 +319,7 @@ class _Checker:
 
 
 def _moves_digits(step: strided.Strided) -> bool:
-    """Whether the axes enter or leave digits as the kind of step does, and all others stay."""
+    """Whether the axes enter or leave digits as the step's kind requires, and all others stay."""
     before, after, axes = step.before, step.after, set(step.axes)
     sizes = [[[digit.size for digit in dim] for dim in digits.dims] for digits in (before, after)]
     stay = [{a: at for a, at in digits.places.items() if a not in axes} for digits in (before, after)]
@@ -330,13 +331,13 @@ def _moves_digits(step: strided.Strided) -> bool:
 
 
 def _uses(sharding: AnySharding, axes: Axes) -> bool:
-    """Whether some of the axes split a dim, or have a reduction pending over them."""
+    """Whether any of the axes splits a dim or has a reduction pending over it."""
     used = [*(a for dim in sharding.axes for a in dim), *(a for a, _ in sharding.partial)]
     return any(a.overlaps(b) for a in used for b in axes)
 
 
 def _same(one: AnySharding, other: AnySharding) -> bool:
-    """Whether two shardings are one, however their axes are cut into parts."""
+    """Whether two shardings are equal, however their axes are cut into parts."""
     if isinstance(one, StridedSharding) and isinstance(other, StridedSharding):
         return (one.dims, one.extents, _pending(one)) == (other.dims, other.extents, _pending(other))
     if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
@@ -352,7 +353,7 @@ def _pending(sharding: AnySharding) -> object:
 def _travelling(
     rule: FactorRule, windowed: WindowedEinsum, operands: list[ClosedSharding], results: list[ClosedSharding]
 ) -> None:
-    """The shardings with the parts of the windowed factor on the devices that they begin at, or end at."""
+    """Changes the shardings so that the parts of the windowed factor are on the devices at which they begin or end."""
     side, i = (results, 0) if windowed.rotating is None else (operands, windowed.rotating)
     tensor = rule.results[0] if windowed.rotating is None else rule.operands[i]
     if (windowed.factor,) not in tensor:

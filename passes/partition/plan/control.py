@@ -1,4 +1,4 @@
-"""call, case, checkpoint and barriers: values cross them in one sharding. Loops are in `loops`."""
+"""call, case, checkpoint and barriers: values cross them in a single sharding. Loops are in `loops`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from passes.partition.plan.planner import Planner, partitions_region
 
 @partitions_region("call")
 def call(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Arguments are brought to the shardings that the function computes with, results may be partial."""
+    """Brings arguments to the shardings that the function computes with. Results may be partial."""
     callee = p.program.functions[str(op.attrs["function"])]
     if callee.name in p.versions.inlined:
         _inline(p, b, op, callee)
@@ -39,8 +39,8 @@ def _argument(callee: Function, i: int) -> Cause:
 
 @partitions_region("case")
 def case(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Every device has the index, so that all take the same branch and may communicate there. All branches return their
-    results in one sharding; a reduction that is pending in all of them stays pending."""
+    """Replicates the index, so that all devices take the same branch and may communicate there. All branches return
+    their results in the same shardings; a reduction that is pending in all of them stays pending."""
     index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
     branches = [RegionBuilder(b.names) for _ in op.regions]
     before, slowest = p.planned_seconds, 0.0
@@ -65,7 +65,7 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
 
 @partitions_region("checkpoint")
 def checkpoint(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """The ops inside take its place: what is to be computed again is so in the gradient, if this is one."""
+    """Replaces a checkpoint by its ops: in a gradient, those that are to be recomputed are there already."""
     (region,) = op.regions
     p.ops(b, region.ops)
     for value, returned in zip(op.results, region.results, strict=True):
@@ -74,8 +74,8 @@ def checkpoint(p: Planner, b: RegionBuilder, op: Op) -> None:
 
 @partitions_region("optimization_barrier")
 def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Each operand passes by itself: where its result is wanted, if it is there, or else as it was made, whatever
-    pending reduction."""
+    """Passes each operand on separately: in the sharding that its result is wanted in, if it exists in that, or else in
+    the one that it was made in, with any pending reduction."""
     shardings: list[ClosedSharding] = []
     for operand, result in zip(op.operands, op.results, strict=True):
         have, wanted = p.partitioned[operand].shardings, p.wanted(result)
@@ -86,6 +86,6 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
 
 @partitions_region("await_callbacks")
 def await_callbacks(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Each value is there as soon as one of its shardings is."""
+    """A value is awaited in any one of its shardings."""
     operands = [next(iter(p.partitioned[v].shardings.values())) for v in op.operands]
     p.add_whole(b, op, operands, ())

@@ -1,4 +1,4 @@
-"""Decisions: how each op is computed, asked of the cost model once for all ops about which the same is asked."""
+"""Decisions: how each op is computed. The cost model is asked once for all ops that it has to answer equally for."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from passes.partition.strategy import Strategy
 from passes.signatures import signature_of
 
 Decision = tuple[FactorRule, Strategy]
-"""How an op is computed: a strategy under its own rule, or under another view of the op."""
+"""How an op is computed: a strategy under its own factor rule, or under another view of the op."""
 
 Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], Decision | None]
-"""Decides how an op is computed, from what is asked under each of its views; None leaves it to the cost model."""
+"""Decides how an op is computed, from a query for each of its views; None leaves it to the cost model."""
 
 
 class Situation(NamedTuple):
-    """The part of a `StrategyQuery` that depends on where the op's operands are and its results are wanted."""
+    """The part of a `StrategyQuery` that depends on the existing shardings of the op's operands and the wanted ones of
+    its results."""
 
     known: tuple[tuple[ClosedSharding, ...], ...]
     recomputable: tuple[bool, ...]
@@ -34,13 +35,13 @@ class Situation(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """Whether a reduction of an operand is."""
+        """Whether a reduction of some operand is pending."""
         return any(sharding.partial for shardings in self.known for sharding in shardings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AskedOp:
-    """The part that is the same wherever the operands are, and the answers that were given so far, by the rest."""
+    """The part of a query that does not depend on shardings, and the answers so far, by the rest of the query."""
 
     rules: tuple[FactorRule, ...]
     shared: tuple[bool, ...]
@@ -50,14 +51,14 @@ class _AskedOp:
 
 
 class Decisions:
-    """Those of one program. `decide` may decide for some ops in the place of the cost model."""
+    """The decisions for one program. `decide` may override the cost model for some ops."""
 
     def __init__(self, facts: Facts, decide: Decide | None) -> None:
         self._facts = facts
         self._decide = decide
         self._asked: dict[Op, _AskedOp] = {}
         self._alike: dict[object, _AskedOp] = {}
-        """Of ops about which the same is asked, by what that depends on."""
+        """The ops with the same queries share one entry, by what the queries depend on."""
 
     def of(self, selector: StrategySelector, op: Op, rule: FactorRule, situation: Situation) -> Decision:
         """The cheapest strategy under the op's rule, or under another view of the op."""

@@ -1,7 +1,8 @@
-"""Groups of an op over devices that do not divide them: some groups of zeros are added, so that they do.
+"""Pads the groups of an op with groups of zeros if their number is not a multiple of the number of devices.
 
-Groups and what belongs to one share a dim, of which shards must hold whole groups. Those of the usual size need not;
-with the groups added, they do, and the exchanges of a pad and of a slice bring features where their groups are.
+The groups and the features of each share a dim, whose shards must consist of whole groups. Shards of the usual size
+need not. With the added groups they do, and the box exchanges of a pad and of a slice move features to the devices of
+their groups.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from passes.factors import factor_rule, factors_of_dims
 from passes.partition.registry import Surroundings, rewrites
 
 _MOST = 2
-"""How many times as many groups there may be."""
+"""The largest factor by which the number of groups may grow."""
 
 
 @rewrites(*(name for name, opdef in OPS.items() if opdef.groups is not None))
 def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
-    """Ops that do the same; the op itself where each device can have its share of the groups."""
+    """Ops that compute the same; the op itself if its groups are a multiple of the devices."""
     groups_of = OPS[op.name].groups
     groups = groups_of(op) if groups_of is not None else None
     added = -groups.count % _devices(op, groups, at) if groups is not None else 0
@@ -40,7 +41,7 @@ def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
 
 
 def _devices(op: Op, groups: Groups, at: Surroundings) -> int:
-    """What the number of groups is to be a multiple of for dims of groups to stay split; 1 if they can as it is."""
+    """The number that the groups must be a multiple of for their dims to stay split; 1 if they need no padding."""
     rule = factor_rule(op)
     assert rule is not None
     devices, some_lost = 1, False
@@ -56,7 +57,7 @@ def _devices(op: Op, groups: Groups, at: Surroundings) -> int:
 
 
 def _with_groups(b: RegionBuilder, x: Value, dim: int, groups: int, added: int) -> Value:
-    """The tensor with more groups behind those of a dim."""
+    """The tensor with groups added behind those of a dim."""
     zero = b.op("constant", name="fill", value=0, type=TensorType((), x.dtype))
     high = tuple(added * (n // groups) if d == dim else 0 for d, n in enumerate(x.shape))
     return b.op("pad", x, zero, name=x.name, sharding=x.sharding, low=(0,) * x.type.rank, high=high)

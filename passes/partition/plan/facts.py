@@ -1,6 +1,6 @@
 """What the planner has to know of the whole program: who uses a value, and in what form it is needed.
 
-Each fact is found when it is first asked for, and shared by all that is planned on trial.
+Each fact is found when it is first needed, and shared with all trials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from passes.partition.registry import Constants
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Those of one program, for a machine."""
+    """The facts of one program, for a machine."""
 
     program: Program
     machine: Machine
@@ -30,7 +30,7 @@ class Facts:
 
     @cached_property
     def uses(self) -> Counter[Value]:
-        """How many ops use each value."""
+        """The number of ops that use each value."""
         return uses_by_any_name(self.program)
 
     @cached_property
@@ -40,35 +40,36 @@ class Facts:
 
     @cached_property
     def only_narrowed(self) -> frozenset[Value]:
-        """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
+        """Values whose only uses convert them to fewer bytes."""
         return only_narrowed(self.program)
 
     @cached_property
     def read_by_products(self) -> frozenset[Value]:
-        """Values of which products need fewer bytes than they have."""
+        """Values that products read in fewer bytes than they have."""
         return read_by_products(self.program, self.machine)
 
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
-        """Values that are reduced in any case."""
+        """Values whose reductions are done in any case."""
         return reduced_anyway(self.program, self.sums)
 
     @cached_property
     def wanted_whole(self) -> frozenset[Value]:
-        """Values that are reduced as they are, not only what is made of them."""
+        """Values that are needed with their reductions done, and not only as operands of ops that commute with
+        those."""
         return wanted_whole(self.program)
 
     @cached_property
     def sums(self) -> frozenset[Value]:
-        """The values that devices have parts of when they are computed where their operands are wanted."""
+        """Values that are partial sums if they are computed with operands in their wanted shardings."""
         return sums_over_devices(self.program, self.shardings.propagated)
 
     @cached_property
     def summands(self) -> Mapping[Value, int]:
-        """With how many others, itself included, each value that is a part of a sum is reduced at once."""
+        """For each value that is a part of a sum, the number of parts, itself included, that one reduction serves."""
         return summands(self.program, self.sums)
 
     @cached_property
     def constants(self) -> Constants:
-        """The numbers that are known."""
+        """The integers that are known."""
         return constants_of(all_ops(self.program))

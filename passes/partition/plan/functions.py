@@ -1,8 +1,8 @@
-"""Functions, each planned once for each way in which calls pass the arguments.
+"""Plans functions, each once for each way in which calls pass the arguments.
 
-A version is planned when a call first needs it. It takes its arguments in the shardings that its body computes with: a
-reshard of an argument is asked of the caller, who may have done it already, for another call or in front of a loop. An
-argument with a pending reduction is passed so, and results are returned so.
+A version is planned when a call first needs it. It takes its arguments in the shardings that its body computes with:
+reshards of arguments are left to the caller, which may have done them already, for another call or in front of a loop.
+Arguments and results may have pending reductions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from passes.partition.plan.versions import Given, Version
 
 
 def plan_program(p: Planner) -> Program:
-    """The plan of the program, whose warnings, those of all its functions, are then the planner's."""
+    """The plan of the program. The planner then has the warnings of all functions."""
     program, versions = p.program, p.versions
     entry = _entry(p, program.main)
     called = {name for name, _ in versions.planned}
@@ -45,9 +45,9 @@ def plan_program(p: Planner) -> Program:
 
 
 def version_for(p: Planner, name: str, given: Sequence[Given], ready: Sequence[Collection[ClosedSharding]]) -> Version:
-    """The version for a call that passes the arguments so, and has them `ready` in these shardings.
+    """The version for a call that passes the arguments in this way, and has them `ready` in these shardings.
 
-    It may be one for other calls, if all that it takes is ready.
+    It may be a version that was planned for other calls, if all arguments that it takes are ready.
     """
     if (name, tuple(given)) not in p.versions.planned:
         for (original, _), version in p.versions.planned.items():
@@ -57,7 +57,7 @@ def version_for(p: Planner, name: str, given: Sequence[Given], ready: Sequence[C
 
 
 def _version(p: Planner, name: str, given: Sequence[Given]) -> Version:
-    """The version of a function for calls that pass the arguments so."""
+    """The version of a function for calls that pass the arguments in this way."""
     versions = p.versions
     key = name, tuple(given) if name not in versions.mapped else _as_wanted(p, name)
     found = versions.planned.get(key)
@@ -74,7 +74,7 @@ def _as_wanted(p: Planner, name: str) -> tuple[Given, ...]:
 
 
 def _reached(p: Planner, entry: Version) -> set[str]:
-    """Functions that are called, or that the program has without calling them."""
+    """The functions that the entry calls, directly or not, and those that the program never calls."""
     planned = {v.function.name: v.function for v in (entry, *p.versions.planned.values())}
     called = {callee_of(op) for op in all_ops(p.program)}
     pending = [name for name in planned if name == p.program.entry or name not in called]
@@ -82,11 +82,11 @@ def _reached(p: Planner, entry: Version) -> set[str]:
     return set(reached(pending, lambda name: called_in(planned[name].body)))
 
 
-# Planning one.
+# Planning one version.
 
 
 def _entry(p: Planner, function: Function) -> Version:
-    """The entry, with the shardings that its signature has."""
+    """The entry, with the shardings of its signature."""
     b = RegionBuilder(Names())
     for param in function.params:
         sharding = p.shardings.or_replicated(param.sharding, param.type)
@@ -107,7 +107,8 @@ def _entry(p: Planner, function: Function) -> Version:
 
 
 def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, ClosedSharding]]:
-    """The values that are only returned, once, and where they are returned, wherever propagation would have them."""
+    """The values that are only returned, and only once, with the sharding in which they are returned, which replaces
+    the propagated one."""
     ends = Counter(function.body.results)
     for value, result in zip(function.body.results, function.results, strict=True):
         if not p.facts.uses[value] and ends[value] == 1 and result.sharding is not None:
@@ -115,7 +116,7 @@ def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, Clos
 
 
 def _without_unused(body: Region, values: AbstractSet[Value]) -> Region:
-    """The region without ops that make some of these values, if nobody uses what they make."""
+    """The region without those ops whose results are among `values` and are not used."""
     known = uses_within(body)
     gone: Counter[Value] = Counter()
     unused: set[Op] = set()

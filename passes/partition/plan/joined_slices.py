@@ -1,7 +1,7 @@
-"""Slices along a dim that is split, concatenated or padded: each element goes at once to the device that needs it.
+"""Slices that are concatenated or padded along a split dim: each element is sent directly to the device that needs it.
 
-Slices by themselves would first be brought to shards of their own, and from there to those of the result. A rotation by
-one shard is a permute to the next device.
+By themselves, the slices would first be resharded to even shards of their own, and from there to the result's shards. A
+rotation by one shard becomes a single permute to the next device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from passes.rewrite import map_program
 
 
 def join_what_is_cut(program: Program) -> Program:
-    """The propagated program, in which what such slices are cut from is moved to its place."""
+    """The propagated program with such slices replaced: the tensors that they are cut from are shifted instead."""
     makers = uses_of(program).makers
     joined: dict[Op, Sequence[Part]] = {}
     shifted: dict[Op, Shift] = {}
@@ -43,7 +43,7 @@ def join_what_is_cut(program: Program) -> Program:
 
 
 def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:
-    """Whether something split is cut to become a part of a dim that is split too."""
+    """Whether some part is cut from a split dim, and the concatenated dim is split too."""
     if not parts or not _is_split(op.result, int_attr(op.attrs, "dim")):
         return False
     cut = (part.source for part, value in zip(parts, op.operands, strict=True) if part.source is not value)
@@ -51,7 +51,7 @@ def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:
 
 
 def _shifts_shards(op: Op, shift: Shift) -> bool:
-    """Whether a dim that is cut and padded is split before and behind."""
+    """Whether a dim that is cut and padded is split both before and after."""
     moved = (d for d, edges in enumerate(zip(shift.low, shift.high, strict=True)) if any(edges))
     return any(_is_split(shift.source, d) and _is_split(op.result, d) for d in moved)
 
@@ -66,7 +66,7 @@ def _is_split(value: Value, dim: int) -> bool:
 
 
 def _joined(op: Op, parts: Sequence[Part], names: Names) -> Sequence[Op]:
-    """What the parts are of, padded and cut to the result's shape, one selected over the other by position."""
+    """The tensors that the parts are cut from, padded and cut to the result's shape, and selected by position."""
     dim, result = int_attr(op.attrs, "dim"), op.result
     b, sharding, n = RegionBuilder(names, span=op.span, cause=op.cause), result.sharding, result.shape[dim]
     fill = b.op("constant", name="fill", value=unseen(result.dtype), type=TensorType((), result.dtype))

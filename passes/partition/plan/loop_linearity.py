@@ -1,4 +1,4 @@
-"""What the next value of a loop is made of: the carried value itself, and what is added to it."""
+"""What the next value of a carried value consists of: the carried value itself, and what is added to it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _PLAIN = ("elementwise", "layout", "control")
 
 
 def linear_parts(program: Program, inlined: Collection[str], op: Op) -> Mapping[int, LinearParts]:
-    """Of each value that a loop carries, by its number. `inlined` functions are looked into."""
+    """The linear parts of each value that a loop carries, by its number. The bodies of `inlined` functions are
+    included."""
     body = op.regions[1]
     makers = {v: inner for inner in body.ops for v in inner.results}
     return {i: LinearParts(program, inlined, body, i, makers) for i in range(len(op.results))}
 
 
 class LinearParts:
-    """The values that a loop's next value of number `i` is linear in, seen through choices, inner loops and functions.
+    """The values that the next value of carried value `i` is linear in, across choices, inner loops and functions.
 
-    `line` has those values, and for each whether the carried value `param` takes part in it; `makers` are the ops
-    that make them, beginning with those of the body. `is_sum` is whether something is added to the carried value's
-    elements, each for itself.
+    `line` has these values, and for each whether the carried value `param` takes part in it. `makers` has the ops that
+    make them, first of all those of the body. `is_sum` says whether something is added to the carried value
+    elementwise.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class LinearParts:
         self.makers.update({v: op for op in ops for v in op.results})
 
     def _leads(self, value: Value) -> bool:
-        """Whether the carried value takes part in a value linearly; looks at all that does."""
+        """Adds to `line` the values that a value is linear in. Returns whether the carried value is among them."""
         value = self.same.get(value, value)
         if value is self.param:
             self.line[value] = True
@@ -64,7 +65,7 @@ class LinearParts:
         return self.line[value]
 
     def _sources(self, op: Op, value: Value) -> list[Value]:
-        """What a value of the line is, or is linear in."""
+        """The values that a value of the line is equal to, or linear in."""
         k = op.results.index(value)
         match OPS[op.name].control:
             case ControlKind.CALL:
@@ -89,7 +90,7 @@ class LinearParts:
         return [op.operands[position] for position in sorted(positions)]
 
     def wants(self, sharding: ClosedSharding) -> Mapping[Value, ClosedSharding]:
-        """The shardings that suit the values of the line if the next value is to be sharded so."""
+        """The shardings that the values of the line should have if the next value is to have this one."""
         found = self._wants.get(sharding)
         if found is None:
             found = self._wants[sharding] = self._found_wants(sharding)
@@ -123,8 +124,8 @@ class LinearParts:
                 yield operand, ClosedSharding(dims, sharding.partial)
 
     def natural(self, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
-        """The shardings of what is added to the carried value if it is computed on its operands as they are; what such
-        an addend has pending is there though it has another shape."""
+        """The shardings of the values that are added to the carried value, if they are computed with operands in their
+        present shardings. An addend of another shape contributes only its pending reductions."""
         memo: dict[Value, ClosedSharding] = {}
         for value, carries in self.line.items():
             if not carries:
@@ -151,7 +152,8 @@ class LinearParts:
     def _computed(
         self, sharding_now: ShardingNow, op: Op, value: Value, memo: dict[Value, ClosedSharding], depth: int
     ) -> ClosedSharding:
-        """Where an op's result is if its operands are not moved; of two that do not agree, the larger counts."""
+        """The sharding of an op's result if its operands are not resharded. If operands disagree, the larger one
+        decides."""
         rule = factor_rule(op)
         assert rule is not None
         factors: dict[int, Axes] = {}

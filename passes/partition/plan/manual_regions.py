@@ -1,8 +1,9 @@
 """Manual regions: their bodies are partitioned along the free axes (GShard, section 3.2).
 
-A value crosses the boundary without communication: a shard along the manual axes, split further along free ones, is
-the same on both sides. Only where the manual axes cut a dim unevenly, the two cuts of it in one, as there are around
-the region, differ from one in the other; such a dim crosses whole along the free axes.
+Values cross the boundary without communication: a shard along the manual axes, split further along free ones, is the
+same on both sides. There is one exception. If the manual axes cut a dim unevenly, cutting it along manual and free axes
+at once, as around the region, gives other shards than one cut after the other. Such a dim is not split along free axes
+where it crosses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from passes.sub_axes import SubAxes
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """One local value, as it is sharded on the mesh around the region, and on the free axes inside."""
+    """A value at the boundary, with its sharding on the mesh around the region and on the free axes inside."""
 
     outside: ClosedSharding
     inside: ClosedSharding
@@ -31,7 +32,7 @@ class _Crossing:
 
 @partitions_region("manual")
 def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Operands are brought to where the region takes them, and what it returns to the shardings of its results."""
+    """Reshards the operands to the shardings that the region takes, and what it returns to those of its results."""
     (region,) = op.regions
     axes = region_axes(op)
     inner = RegionBuilder(b.names)
@@ -56,20 +57,20 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
 
 
 def inside_sharding(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
-    """How a value that crosses the boundary is sharded over the free axes, from how it is around the region."""
+    """The sharding over the free axes of a value that crosses the boundary, from its sharding around the region."""
     dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
     return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
 
 
 class PlanShardings:
-    """How the values of a plan are sharded: those inside of manual regions along the free axes."""
+    """The shardings of the values of a plan. Inside manual regions these are along the free axes."""
 
     def __init__(self, sub_axes: SubAxes) -> None:
         self.sub_axes = sub_axes
         self.inside: dict[Value, ClosedSharding] = {}
-        """Those of parameters of manual regions, as they are there."""
+        """The shardings of manual regions' parameters, as they are inside."""
         self._known: dict[int, ClosedSharding] = {}
-        """Those of shardings, by their ids: the values of a plan share theirs."""
+        """The closed forms of shardings, by id: the values of a plan share sharding objects."""
 
     def of(self, value: Value | Result) -> ClosedSharding:
         """The sharding of a value; replicated if it has none."""
@@ -84,8 +85,8 @@ class PlanShardings:
 
 
 def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
-    """As wanted, with reductions along free axes still pending if the value exists only so: others may be added
-    first."""
+    """The wanted crossing, with reductions along free axes pending if the value exists only so, so that other values
+    may be added before the reduction."""
     shardings = p.partitioned[returned].shardings
     if wanted.inside in shardings:
         return wanted

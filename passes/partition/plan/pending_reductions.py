@@ -1,8 +1,9 @@
-"""Which values are needed with their reductions done, however late those are left.
+"""Which values must be reduced, however late their reductions are done.
 
-A sum that one op takes in parts and another needs whole is reduced for the second in any case. The first then does best
-to take it reduced as well, with nothing pending. And what is added to parts of a sum, for the result to be reduced at
-once, is as well added to the sum: the sooner it is reduced, the more can be made of it, and the less waits for it.
+If one op takes a sum in parts and another needs it reduced, it is reduced for the second in any case. It is then best
+for the first op to take it reduced as well. And a value that is added to parts of a sum, so that the result can be
+reduced at once, may as well be added to the reduced sum: the earlier it is reduced, the more ops can use it, and the
+fewer wait for it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from passes.signatures import signature_of
 
 
 def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value]:
-    """The values with several uses, one of which, at once or behind ops on equally many elements, needs them whole.
-    `sums` are the values that devices have parts of when they are computed where their operands are wanted."""
+    """The values with several uses, one of which needs them reduced, directly or through ops on equally many elements.
+    `sums` are the values that are partial sums if they are computed with operands in their wanted shardings."""
     found: set[Value] = set()
     uses, reduced = uses_of(program), _never_pending(program, sums)
     for function in program.functions.values():
@@ -35,8 +36,8 @@ def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value
 
 
 def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value]:
-    """The values that no reduction can be pending of: neither a sum of parts, nor what ops make of nothing but such.
-    What a loop carries may be one if all that it can be may."""
+    """The values that can never have a pending reduction: they are no partial sums, and no ops make them only of such.
+    A carried value is one of them if all of its sources are."""
     uses, known = uses_of(program), _known(program)
     becomes: dict[Value, list[Value]] = {}
     for op in all_ops(program):
@@ -60,22 +61,22 @@ def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value
 
 
 def _begins_reduced(op: Op) -> bool:
-    """Whether the results have no reductions pending whatever the operands have."""
+    """Whether the results have no pending reductions whatever the operands have."""
     if is_annotation(op):
         return op.result.sharding is not None and not op.result.sharding.partial
     return not op.regions and not is_call(op) and not signature_of(op).linearity
 
 
 def _may_be_pending(op: Op, reduced: Collection[Value], known: Collection[Value]) -> bool:
-    """Whether the op passes a reduction on: all of its operands that it must be pending in may have it so, and numbers
-    that are added to such."""
+    """Whether the op can pass a pending reduction on: for some group of operands that it is jointly linear in, every
+    operand may have the reduction pending or is a number that is added."""
     groups = ([op.operands[i] for i in linear.group] for linear in signature_of(op).linearity)
     return any(all(v not in reduced for v in g) and any(v not in known for v in g) for g in groups)
 
 
 def wanted_whole(program: Program) -> frozenset[Value]:
-    """The values that some op needs whole, at once or behind ops that do something to them alone, and results of the
-    program. Functions decide themselves when they reduce their arguments."""
+    """The values that some op needs reduced, directly or through ops on them alone, and the results of the program.
+    Functions decide themselves when to reduce their arguments."""
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
     for function in program.functions.values():
@@ -84,7 +85,7 @@ def wanted_whole(program: Program) -> frozenset[Value]:
 
 
 def _look_back(region: Region, found: set[Value], needed: Callable[[Op], Iterable[Value]]) -> None:
-    """Adds the operands that each op needs whole, the last op first."""
+    """Adds the operands that each op needs reduced, from the last op to the first."""
     for op in reversed(region.ops):
         for inner in op.regions:
             _look_back(inner, found, needed)
@@ -108,7 +109,7 @@ def _wanted_whole(op: Op, *, known: frozenset[Value], found: set[Value]) -> Iter
 
 
 def _known(program: Program) -> frozenset[Value]:
-    """The values that are computed of constants alone: no sums over devices are among them."""
+    """The values that depend on constants only: they are no sums over devices."""
     found: set[Value] = set()
     for op in all_ops(program):
         if not op.regions and not is_call(op) and all(v in found for v in op.operands):
@@ -117,9 +118,9 @@ def _known(program: Program) -> frozenset[Value]:
 
 
 def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
-    """The operands to each of which alone the op does something, such as adding a number, if its result, of as many
-    bytes, is wanted whole; or is of more bytes than all that it adds or joins but numbers, so that nobody waits for
-    it."""
+    """The operands that the op needs reduced. One is a single operand that it modifies, such as by adding a number, if
+    its result has as many bytes and is needed reduced. If the result has more bytes than all that the op adds or joins,
+    numbers not counted, every such operand is: reducing it first sends fewer bytes."""
     wanted: set[int] = set()
     linearity = signature_of(op).linearity
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
@@ -139,15 +140,15 @@ def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
 
 
 def sums_over_devices(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[Value]:
-    """The values that devices have parts of when they are computed where their operands are wanted, which
-    `sharding_of` says."""
+    """The values that are partial sums if they are computed with operands in their wanted shardings, by
+    `sharding_of`."""
     return frozenset(op.result for op in all_ops(program) if len(op.results) == 1 and _leaves_a_sum(op, sharding_of))
 
 
 def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
-    """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
-    it is scaled, transposed and the like: they are reduced once for all, and whatever else is added in between is added
-    to a part. `sums` are those over devices."""
+    """For each value that is a sum over devices, or one that was scaled, transposed and the like, the number of such
+    sums that are added up with it: they are reduced once, together, and anything else that is added in between is added
+    to one part. `sums` are the sums over devices."""
     found: dict[Value, int] = {}
     for function in program.functions.values():
         _find_summands(function.body, uses_of(program), sums, found)
@@ -174,8 +175,8 @@ def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: d
 
 
 def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
-    """The sums that the op alone uses, and adds up or does something to by themselves. Sums that it joins are no fewer
-    elements to reduce then."""
+    """The sums that only this op uses, and that it adds up or modifies separately. Joining them must not increase the
+    number of elements to reduce."""
     for linear in signature_of(op).linearity:
         group = {op.operands[i] for i in linear.group}
         found = group.intersection(sums)
@@ -185,7 +186,7 @@ def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
 
 
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
-    """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
+    """Whether the op leaves partial sums if it is computed with operands in their wanted shardings."""
     rule = None if op.regions or not signature_of(op).leaves_a_sum else factor_rule(op)
     if rule is None:
         return False
@@ -194,12 +195,12 @@ def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> boo
 
 
 def _takes_all_whole(op: Op) -> bool:
-    """Whether the op commutes with no reduction of an operand, and runs nothing that might."""
+    """Whether the op commutes with no reduction of an operand, and runs no regions or functions that might."""
     return control_of(op) is None and not signature_of(op).commuting
 
 
 def _commuting(op: Op, reduced: Collection[Value] = ()) -> Collection[int]:
-    """The operands of which a reduction can be left until after the op: what each is added to is not `reduced`."""
+    """The operands whose reductions can be done after the op. What they are added to must not be `reduced`."""
     if takes_operands_in(op):
         return range(len(op.operands))
     found: set[int] = set()
@@ -214,7 +215,8 @@ def _commuting(op: Op, reduced: Collection[Value] = ()) -> Collection[int]:
 
 
 def of_nothing(op: Op) -> Op | None:
-    """A reduction over no elements, as its constant result, of which no device needs to hear; None for other ops."""
+    """A reduction over no elements, as an op that makes its constant result without communication; None for other
+    ops."""
     if not op.operands or len(op.results) != 1 or 0 not in op.operands[0].type.shape:
         return None
     if not all(0 in v.shape for v in op.operands) or 0 in op.result.shape:

@@ -1,8 +1,9 @@
-"""Values that devices compute again where they are needed, instead of sending them there.
+"""Values that devices recompute where they are needed, instead of receiving them.
 
-Of a constant or an iota each device makes its own part, and so of what ops by element make of it. Any other op by
-element is done again, in the sharding that is asked for, if its operands are there already or take less to get there:
-so what is widened is sent as it was before. So is what moves elements along a dim, if the dim is whole then.
+A device computes its own part of a constant or an iota, and of the results of elementwise ops on these. Any other
+elementwise op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a
+widened value is sent before it is widened. The same holds for an op that moves elements along a dim, if that dim is
+whole in the requested sharding.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy
 
 _MOST_OPS = 32
-"""Ops that are looked at to see whether one is computed again."""
+"""The most ops that are examined to see whether an op is recomputed."""
 
 
 class Cost(NamedTuple):
@@ -44,9 +45,10 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recompute:
-    """An op of which a device can compute any part alone: from nothing, or from what every device has or can make.
+    """An op that a device can compute any part of without communication: from nothing, or from values that every device
+    has or can compute.
 
-    `depth` is how many such ops may be needed, one behind the other.
+    `depth` is the length of the longest chain of such ops that may be needed.
     """
 
     op: Op
@@ -58,10 +60,10 @@ class Recompute:
 class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
-    A device can make any part of a value that has a `recompute` without hearing from others, and of one that has a
-    `maker` from parts of that op's operands; if nobody else needs the value, what the op itself sends is `spared`, in
-    seconds. The `argument` of that number of a function can be asked of its callers in
-    any sharding, which costs them `share` of one reshard for each call.
+    A device can compute any part of a value that has a `recompute` without communication, and of one that has a `maker`
+    from parts of that op's operands. If nothing else needs the value, this saves the op's own communication, which
+    takes `spared` seconds. An `argument` of a function, by number, can be requested from its callers in any sharding,
+    which costs them `share` of one reshard for each call.
     """
 
     value: Value
@@ -82,7 +84,7 @@ class PartitionedValue:
 
 
 def uses_by_any_name(program: Program) -> Counter[Value]:
-    """How many ops use each value, itself or under the name that an annotation has for it."""
+    """The number of ops that use each value, directly or through its annotations."""
     known = uses_of(program)
     uses = Counter({value: len(users) for value, users in known.users.items()})
     annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}
@@ -94,15 +96,15 @@ def uses_by_any_name(program: Program) -> Counter[Value]:
 
 
 def only_narrowed(program: Program) -> frozenset[Value]:
-    """The annotated values of whose elements only others of fewer bytes are made."""
+    """The annotated values whose only uses convert their elements to fewer bytes."""
     uses = uses_of(program)
     annotated = (v for v, op in uses.makers.items() if is_annotation(op) and v not in uses.given)
     return frozenset(v for v in annotated if _are_fewer_bytes(v, uses.users.get(v, ())))
 
 
 def read_by_products(program: Program, machine: Machine) -> frozenset[Value]:
-    """The values of which products need fewer bytes than they have: a gather for these sends as many. None where the
-    machine's products take f32 as it is."""
+    """The values that products read in fewer bytes than they have, so that a gather for products sends fewer bytes.
+    Empty if the machine's products take f32 as it is."""
     if machine.kernels is None or not machine.kernels.narrow:
         return frozenset()
     users = uses_of(program).users.items()
@@ -112,7 +114,7 @@ def read_by_products(program: Program, machine: Machine) -> frozenset[Value]:
 
 
 def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
-    """Whether all that these make of a value's elements is of fewer bytes than the value, taken together."""
+    """Whether everything that the users make of a value's elements is in total fewer bytes than the value."""
     if not all(map(_narrows, users)):
         return False
     made = {(op.name, OPS[op.name].means(op.attrs)): op.result.dtype.nbytes for op in users}
@@ -120,7 +122,7 @@ def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
 
 
 def _narrows(op: Op) -> bool:
-    """Whether the op makes one of fewer bytes of each element by itself."""
+    """Whether the op converts each element to fewer bytes."""
     if OPS[op.name].family != "elementwise" or len(op.operands) != 1:
         return False
     (operand,), result = op.operands, op.result
@@ -128,8 +130,8 @@ def _narrows(op: Op) -> bool:
 
 
 def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op | None]) -> bool:
-    """Whether every element that the op makes is one that changes no result of that reduction. `maker` is the op that
-    makes a value of which a device makes its part by itself."""
+    """Whether every element of the op's result is the identity of that reduction. `maker` is the op that makes a value
+    whose parts devices can compute without communication."""
     if op is None:
         return False
     number = constant_value(op)
@@ -140,13 +142,13 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
 
 
 def is_recomputable(op: Op) -> bool:
-    """Whether a device gets its part of the result, in any sharding, from parts of the operands."""
+    """Whether a device can compute its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
     return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or opdef.moves_along)
 
 
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
-    """How the op is split so that its result is in that sharding; None if it cannot be."""
+    """How the op is split so that its result has that sharding; None if that is not possible."""
     factors = factors_of_dims(rule, rule.results[0], sharding.axes)
     if dims_of_factors(rule, rule.results[0], factors) != sharding.axes:
         return None
@@ -160,7 +162,7 @@ def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy
 
 
 class Estimate:
-    """What it takes to have values in shardings, one after the other: what one brings there, the next ones find."""
+    """The cost of bringing values to shardings, in order: each finds what earlier ones have brought there."""
 
     def __init__(
         self,
@@ -177,12 +179,12 @@ class Estimate:
         self._ops_left = _MOST_OPS
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
-        """The cost of computing a value again in that sharding, if that is less than the reshard of the plan; or as
-        much, and what is sent is of use to other ops too, unless the value itself is sent in fewer bytes, to products.
+        """The cost of recomputing a value in that sharding, if it is less than that of the reshard by `plan`; or equal,
+        and what is sent is of use to other ops too, unless the value itself is sent in fewer bytes, to products.
 
-        Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
-        to send an element. Operands whose reduction is pending are not reduced for it: to add up before an op and after
-        it is rounded differently.
+        Arithmetic is not counted: consecutive elementwise ops are fused, and take less time than sending an element.
+        Operands with a pending reduction are not reduced for this, because rounding would differ between a reduction
+        before the op and one after it.
         """
         if partitioned.maker is None or not plan.received or not sharding.is_plain or not self._ops_left:
             return None

@@ -1,4 +1,4 @@
-"""Shardings as values have them, and as the planner compares them: each is brought from one form to the other once."""
+"""The shardings of values and their closed forms, by which the planner compares them. Each is converted once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from passes.sub_axes import SubAxes
 
 
 class Shardings:
-    """Those of one program, on one mesh."""
+    """The shardings of one program, on one mesh."""
 
     def __init__(self, mesh: Mesh, sub_axes: SubAxes) -> None:
         self.mesh = mesh
         self.sub_axes = sub_axes
         self._closed: dict[int, tuple[Sharding, ClosedSharding]] = {}
-        """By the ids of shardings, which values share."""
+        """The closed forms by the ids of shardings, which values share."""
         self._spelled: dict[ClosedSharding, Sharding] = {}
         self._propagated: dict[Value, ClosedSharding] = {}
 
@@ -31,7 +31,7 @@ class Shardings:
         return found
 
     def put(self, shardings: Iterable[tuple[Value, ClosedSharding]]) -> None:
-        """Has these values in these shardings, wherever propagation would."""
+        """Gives these values these shardings instead of the propagated ones."""
         self._propagated.update(shardings)
 
     def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
@@ -49,7 +49,7 @@ class Shardings:
         return found
 
     def spelled(self, sharding: ClosedSharding) -> Sharding:
-        """The sharding as values of the plan have it."""
+        """The sharding in the form that values of the plan have."""
         found = self._spelled.get(sharding)
         if found is None:
             found = self._spelled[sharding] = sharding_of(sharding, self.sub_axes)

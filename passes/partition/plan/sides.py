@@ -1,7 +1,7 @@
-"""What is asked about an op, and its tensors in the shardings in which candidates for an answer have them.
+"""Queries for the strategy of an op, and the shardings that the op's tensors have under candidates.
 
-Candidates are many, and of all of them each tensor has few shardings: what there is to know of a tensor in one, such as
-how long it takes to bring it there, is found once.
+There are many candidates, but each tensor has few different shardings under them. What is known of a tensor in one
+sharding, such as how long a reshard to it takes, is found once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class StrategyQuery:
-    """All that the choice depends on: equal questions have equal answers.
+    """Everything that the choice of a strategy depends on: equal queries have equal answers.
 
-    `known` are the shardings in which each operand exists, the first the one it was made in; `wanted` the propagated
-    shardings of operands and of results. An operand that is `anywhere` can be made in any sharding where it is needed.
-    `shares` are how often a reshard of each operand runs for one run of the op: what is in front of a loop runs once.
-    One that is `shared` serves other ops too, and need be gathered only once for them. A result that is `reduced` is
-    needed with no reduction pending. `used` is for each result whether anyone needs it, and `summed` with how many
-    others, itself included, its reduction is done at once if it stays pending. `shared` and `used` are left out where
-    no loop passes operands around, and where no op combines candidates.
+    `known` has the shardings in which each operand exists, the first the one it was made in; `wanted_operands` and
+    `wanted_results` have the propagated shardings. An operand that is `recomputable` can be computed in any sharding
+    without communication. `shares` says how often a reshard of each operand runs for one run of the op: in front of a
+    loop it runs once. An operand that is `shared` serves other ops too, and its gather counts once for all of them. A
+    result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
+    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending. `shared` is
+    empty if no loop rotates operands, and `used` if no op combines candidates.
     """
 
     op: Op
@@ -52,7 +52,7 @@ class StrategyQuery:
     summed: tuple[int, ...] = ()
 
     def key(self) -> object:
-        """Equal for questions that are: what makes no difference to the answer is left out."""
+        """A key that is equal for equal queries, without what makes no difference to the answer."""
         op, opdef, factors = self.op, OPS[self.op.name], self.rule.factors
         in_parts = partitioning_of(op).in_parts
         what: object = op.name, tuple(op.attrs.items())
@@ -78,8 +78,8 @@ class StrategyQuery:
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another. What it
-    takes at least, and from where it takes the least time, is found once for all candidates that need it."""
+    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another. Its least
+    time and its cheapest source are found once for all candidates that need it."""
 
     value: Value
     sources: tuple[ClosedSharding, ...]
@@ -87,14 +87,15 @@ class Move:
     share: float
     is_operand: bool
     is_done: bool
-    """Whether the value is there already."""
+    """Whether the value already has the sharding."""
     least: float | None = None
     cheapest: tuple[float, ClosedSharding] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """A tensor of an op as candidates have it: its bytes on a device, and the reshard that this implies, if any."""
+    """A tensor of an op under a candidate: its sharding, its bytes on a device, and the reshard that this implies, if
+    any."""
 
     sharding: ClosedSharding
     nbytes: int
@@ -102,8 +103,8 @@ class Side:
 
 
 class Sides:
-    """The tensors of the op of a question, and how candidates have them. Of many candidates each tensor has few
-    shardings: what there is to know of one is found once."""
+    """The tensors of a query's op under its candidates. Each tensor has few shardings under them, so what is known of a
+    tensor in one is found once."""
 
     def __init__(self, q: StrategyQuery, sub_axes: SubAxes, machine: Machine) -> None:
         self.q = q
@@ -116,23 +117,24 @@ class Sides:
         self.sides = (*q.rule.operands, *q.rule.results)
         self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
         self.factors = [{f for dim in tensor for f in dim} for tensor in self.sides]
-        """Those of the dims of each."""
+        """The factors of each tensor's dims."""
         self.own = [
             sorted(mine if i < self.given else mine.union(self.reductions)) for i, mine in enumerate(self.factors)
         ]
-        """The factors on which the sharding of each depends."""
+        """The factors on which the sharding of each tensor depends."""
         self.windows = [f for f, factor in enumerate(q.rule.factors) if factor.kind is FactorKind.WINDOW]
         self._split: list[dict[object, Side | None]] = [{} for _ in self.sides]
         self._placed: list[dict[ClosedSharding, Side]] = [{} for _ in self.sides]
         self._axes: dict[int, Axes] = {}
-        """Those that `_split` knows by their ids."""
+        """The axes that `_split` has by id, which keeps them alive."""
 
     def seconds(self, parts: int, nbytes: float) -> float:
-        """Time of so many parts of the op: its arithmetic, or reading and writing so many bytes, if that is slower."""
+        """Time of one of so many parts of the op: its arithmetic, or reading and writing that many bytes, whichever
+        takes longer."""
         return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
-        """The tensors if these axes split the factors, as `shardings_under` has it; None, too, if reductions of several
+        """The tensors if these axes split the factors, as in `shardings_under`; None also if reductions of several
         kinds would be pending."""
         ids = {f: id(axes) for f, axes in factors.items()}
         found: list[Side] = []
@@ -161,7 +163,7 @@ class Sides:
         return tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
 
     def side(self, i: int, sharding: ClosedSharding) -> Side:
-        """One of them in that sharding."""
+        """The tensor of that number in that sharding."""
         found = self._placed[i].get(sharding)
         if found is None:
             found = Side(sharding, bytes_of(self.values[i], sharding), self._move(i, sharding))
@@ -182,7 +184,7 @@ class Sides:
         return tuple([p.sharding for p in placed[: self.given]]), tuple([p.sharding for p in placed[self.given :]])
 
     def with_what_is_whole(self, factors: Mapping[int, Axes], placed: list[Side]) -> list[Side]:
-        """The tensors with operands whole where they are, along dims of which devices then cut out what they need."""
+        """The tensors with operands whole along dims out of which devices then cut what they need, if they exist so."""
         if not self.windows:
             return placed
         q, found = self.q, list(placed)

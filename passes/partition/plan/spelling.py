@@ -1,12 +1,12 @@
 """How a plan spells the strategies of its ops and the steps of its reshards.
 
-A strategy names the factors of the op's rule that are split, and the axes that split them: `i=x, k=(y, z)`. In front of
-it stands which other view of the op has these factors, if one has, `view 1: i=x`; behind it how parts travel in a
+A strategy names the factors of the op's rule that are split, and the axes that split them: `i=x, k=(y, z)`. If the
+factors are those of another view of the op, a prefix names the view, `view 1: i=x`; a suffix says how parts rotate in a
 windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`.
 
-A step is its collective or local op, what that is given, and the sharding that it leads to:
-`all_gather 0 (y) -> [x, -]`. Where the parts of a dim are strided, the digits of its indices are spelled, those that an
-axis splits with that: `<4@x 2, 3 / 8 3>` has dims of 8 and 3, the major digit of the first split by x.
+A step is its collective or local op, with its arguments, and the sharding that it leads to: `all_gather 0 (y) -> [x,
+-]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes that split them: `<4@x 2, 3
+/ 8 3>` has dims of 8 and 3, the major digit of the first split by x.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from passes.partition.reshard.strided_sharding import Digit, StridedSharding
 from passes.partition.strategy import Strategy, WindowedEinsum
 
 IDENTITY = "identity"
-"""The steps of a value all of whose elements change nothing in a reduction: it is a part of itself, as it is."""
+"""The steps of a reshard to partial of a value whose elements are all the identity of the reduction: nothing is
+done."""
 
 Steps = Sequence[tuple[Step, ClosedSharding | StridedSharding]]
 

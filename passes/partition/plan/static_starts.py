@@ -1,7 +1,8 @@
-"""Boxes whose starts are constants, where dims are split of which they have a part only.
+"""Boxes at constant starts, along split dims that they do not have all of.
 
-Who needs what is then known: a dynamic_slice is a slice, and an update is padded to the operand's shape and selected.
-Both are exchanges of boxes, where at computed starts what is read must be summed, and what is written gathered.
+Which device needs what is then known at compile time: a dynamic_slice becomes a slice, and an update is padded to the
+operand's shape and selected. Both are box exchanges, where computed starts require a sum of what is read, and a gather
+of what is written.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from passes.partition.registry import Constants, Surroundings, rewrites
 
 
 def constants_of(ops: Iterable[Op]) -> Constants:
-    """The integers that are constants."""
+    """The integer constants that these ops make."""
     found = ((op, constant_value(op)) for op in ops)
     return {op.result: int(n) for op, n in found if isinstance(n, int) and op.result.dtype.is_integer}
 
 
 def unseen(dtype: DType) -> float:
-    """A number of that type, for where nobody looks."""
+    """An arbitrary number of that type, for elements that are never read."""
     return False if dtype.kind == "pred" else 0 if dtype.has_zero else dtype.lowest
 
 
 @rewrites("dynamic_slice")
 def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
-    """A slice; the op itself where its starts are not known, or nothing is split that it has a part of."""
+    """A slice; the op itself if its starts are not known, or no dim that it has only a part of is split."""
     x, *starts = op.operands
     low = _low(x, op.result.shape, starts, x, at)
     if low is None:
@@ -41,7 +42,7 @@ def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
 def _low(
     x: Value, sizes: tuple[int, ...], starts: Sequence[Value], moved: Value, at: Surroundings
 ) -> tuple[int, ...] | None:
-    """Where in x the box begins, if that is known and a dim of which it has a part is split in what is moved."""
+    """Where in x the box begins, if that is known and a dim that the box has only a part of is split in `moved`."""
     if not any(at.is_split(moved, d) for d in _partial(x, sizes)) or not all(v in at.constants for v in starts):
         return None
     numbers = [at.constants[v] for v in starts]
@@ -49,7 +50,7 @@ def _low(
 
 
 def _partial(x: Value, sizes: tuple[int, ...]) -> list[int]:
-    """The dims of which a box of these sizes has a part only."""
+    """The dims that a box of these sizes has only a part of."""
     return [d for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if size != n]
 
 
@@ -59,8 +60,8 @@ def _end(low: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 @rewrites("dynamic_update_slice")
 def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
-    """The update, padded, where it is in the operand; the op itself where its starts are not known, or nothing is split
-    that it has a part of."""
+    """The update, padded, selected where it is in the operand; the op itself if its starts are not known, or no dim
+    that it has only a part of is split."""
     x, update, *starts = op.operands
     low = _low(x, update.shape, starts, update, at)
     if low is None:

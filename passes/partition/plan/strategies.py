@@ -1,9 +1,9 @@
-"""Which factor of an op each mesh axis splits: the strategy of least cost.
+"""Which factor of an op each mesh axis splits: the strategy with the least cost.
 
-The candidates come from what exists: the shardings in which operands are known, and the propagated shardings of
-operands and results. Each sub-axis goes to a factor that some candidate has for it, stays a pending reduction (where
-the op is linear), or splits nothing. A strategy costs the op itself, the reshards of its operands, and that of its
-results.
+The candidates come from existing shardings: those of the operands, and the propagated shardings of operands and
+results. Each sub-axis splits a factor that it splits in some of these shardings, stays with a pending reduction (where
+the op is linear), or splits nothing. The cost of a strategy is that of the op itself, of the reshards of its operands,
+and of those of its results.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from passes.sub_axes import SubAxes
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _MAX_ASSIGNMENTS = 96
 CLOSE = 0.005
-"""Strategies that differ by less are as good, and the earlier wins: one that leaves a reduction pending comes before
-one that pays it now, for it may be shared later; but not in vain."""
+"""Strategies whose times differ by less count as equal, and the first of them is chosen. One that leaves a reduction
+pending comes before one that does it, because it may be shared later, unless nothing can be gained by that."""
 
 
 def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
-    """Whether the op has a way to be split along that factor of one of its rules, if `axes` split its factors.
+    """Whether the op can be split along that factor of one of its rules, if `axes` split its factors.
 
-    It has none if that takes an exchange with more devices than is worth writing.
+    It cannot if that takes an exchange with more devices than is worth writing.
     """
     kind = rule.factors[factor].kind
     if kind not in ALONG or not can_split_along(op, rule, factor):
@@ -60,7 +60,7 @@ def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]
 
 
 def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
-    """Whether by that rule the axes of an operand's dim can stay there, or move to a dim that takes their place."""
+    """Whether under that rule the axes of an operand's dim can stay, or move to a dim that takes them over."""
     tensor = rule.operands[operand]
     if any(rule.factors[f].moves_to is not None for f in tensor[dim]):
         return True
@@ -73,14 +73,15 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What shardings mean for factors, and for each axis what it can do: split a factor, or stay "partial"."""
+    """The axes of factors that existing shardings propose, and what each axis can do: split a factor, or stay
+    "partial"."""
 
     proposals: Sequence[dict[int, Axes]]
     of_axis: Mapping[AxisRef, Sequence[int | str]]
 
 
 class StrategySelector:
-    """Answers questions, each once."""
+    """Answers strategy queries, each once."""
 
     def __init__(self, resharder: Resharder, options: PartitionOptions) -> None:
         self.resharder = resharder
@@ -98,7 +99,7 @@ class StrategySelector:
         return found
 
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
-        """All ways that the op has under that rule, each with its cost, the likeliest first."""
+        """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
         sides = Sides(q, self.sub_axes, self.machine)
         candidates = [c for c in self._candidates(q, sides, self._options(q)) if not math.isinf(c.seconds)]
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
@@ -115,9 +116,9 @@ class StrategySelector:
         return self._cheapest(candidates) if best.excess else best
 
     def _cheapest(self, candidates: Sequence[_Candidate]) -> Strategy:
-        """The first of those that take the least time, or hardly more. Of candidates that cannot be among them, no
-        reshards are planned; what each takes at least is asked, the last first, while no other candidate comes before.
-        """
+        """The first of the candidates that take the least time, within `CLOSE`. No reshards are planned for candidates
+        that cannot be among them. The lower bounds of the costs are found first, from the last to the first reshard,
+        while no other candidate comes before."""
         found: dict[int, Strategy] = {}
         best: Strategy | None = None
         queue = [(self._is_second(c), c.seconds, i) for i, c in enumerate(candidates)]
@@ -149,10 +150,10 @@ class StrategySelector:
         return found[min(as_good, key=lambda i: (candidates[i].is_vain, i))]
 
     def _is_unbeaten(self, given: Sides, options: _Options, candidate: _Candidate) -> bool:
-        """Whether no candidate can take less time than this one, or too little less to be preferred.
+        """Whether no candidate can take less time than this one by enough to be preferred.
 
-        It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
-        candidates need not be made then.
+        That is so if it moves nothing, and each tensor is split over all axes that may split it, as with most ops.
+        Their other candidates are not generated.
         """
         if self.options.windowed_einsum == "always" or candidate.memory > self.options.memory_limit:
             return False
@@ -167,7 +168,7 @@ class StrategySelector:
         return candidate.seconds * (1 - CLOSE) <= given.seconds(parts, sum(sizes))
 
     def _is_second(self, choice: _Candidate | Strategy) -> bool:
-        """Whether a loop is to be preferred to it, whatever it costs."""
+        """Whether a loop is preferred to this choice, whatever the loop costs."""
         return self.options.windowed_einsum == "always" and choice.windowed is None
 
     # Candidates.
@@ -185,7 +186,7 @@ class StrategySelector:
         return _Options(proposals, options)
 
     def _splits(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
-        """Ways to split factors over axes, and the axes left partial; best guesses first."""
+        """Ways to split factors over axes, and the axes that stay partial; the most likely first."""
         proposals, options = given.proposals, given.of_axis
         sub_axes = sorted(options, key=lambda a: self.sub_axes.rank[a])
         if math.prod(len(options[a]) + 1 for a in sub_axes) > _MAX_ASSIGNMENTS:
@@ -219,7 +220,8 @@ class StrategySelector:
         return tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a]))
 
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
-        """What shardings mean for factors; last, the same with axes of dims that need replication on others."""
+        """What the shardings mean for factors. The last proposals are the same with axes of dims that need replication
+        moved to others."""
         sides = (*q.rule.operands, *q.rule.results)
         given = [(i, k) for i, known in enumerate(q.known) for k in known]
         shardings = list(dict.fromkeys([*given, *enumerate((*q.wanted_operands, *q.wanted_results))]))
@@ -239,9 +241,10 @@ class StrategySelector:
     def _moved(
         rule: FactorRule, tensor: TensorFactors, found: Mapping[int, Axes], fitting: Mapping[int, Axes]
     ) -> dict[int, Axes]:
-        """With the axes of factors that cannot be split on the tensor's largest parallel dim, if that has room.
+        """The axes with those of factors that cannot be split moved to the tensor's largest parallel dim, if it can
+        take them.
 
-        An all_to_all brings them there, and another one back: a pencil decomposition.
+        An all_to_all moves them there, and another one back: a pencil decomposition.
         """
         stuck = tuple(a for f, axes in found.items() if f not in fitting for a in axes)
         free = [d[0] for d in tensor if len(d) == 1 and rule.factors[d[0]].kind is FactorKind.PARALLEL]
@@ -252,7 +255,7 @@ class StrategySelector:
         return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
 
     def _partial_axes(self, q: StrategyQuery) -> list[AxisRef]:
-        """The axes over which some operand is partial in a way that the op commutes with."""
+        """The axes over which some operand is partial with a reduction that the op commutes with."""
         found: dict[AxisRef, None] = {}
         for linearity in OPS[q.op.name].linearity(q.op):
             for position in linearity.group:
@@ -263,8 +266,8 @@ class StrategySelector:
     # Costs.
 
     def _candidates(self, q: StrategyQuery, sides: Sides, options: _Options) -> Iterator[_Candidate]:
-        """The ways to split the op, and behind each of them loops that do the same. Those are left out whose shards
-        would be no boxes, and those whose reductions would not commute."""
+        """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
+        be boxes, and those whose reductions would not commute with the op, are left out."""
         ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
         for factors, through in self._splits(options):
@@ -328,7 +331,8 @@ class StrategySelector:
         return _Candidate(split, shardings, windowed, seconds, memory, moves, for_memory_only, vain, sends)
 
     def _priced(self, candidate: _Candidate, least: Sequence[float], limit: float) -> Strategy | None:
-        """The candidate with its cost; None if it takes longer than the limit. Its reshards take at least `least`."""
+        """The candidate with its cost; None if it takes longer than the limit. `least` has lower bounds of its
+        reshards' times."""
         seconds, memory = candidate.seconds, candidate.memory
         for i, move in enumerate(candidate.moves):
             if seconds + sum(least[i:]) > limit:
@@ -349,7 +353,7 @@ class StrategySelector:
         )
 
     def _least_seconds(self, move: Move) -> float:
-        """What a reshard takes at least, from whichever sharding."""
+        """The least time of a reshard, over all of its sources."""
         if move.is_done:
             return 0.0
         if move.least is None:
@@ -359,7 +363,8 @@ class StrategySelector:
         return move.least
 
     def _cheapest_source(self, move: Move) -> tuple[float, ClosedSharding]:
-        """The sharding from which a reshard takes the least time, and that time. None is planned that cannot be it."""
+        """The sharding from which a reshard takes the least time, and that time. Only those sources are planned whose
+        lower bound is less."""
         if move.is_done:
             return 0.0, move.target
         if move.cheapest is not None:
@@ -377,7 +382,7 @@ class StrategySelector:
 
 def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     """Whether nothing is gained by leaving the operands' reductions pending, if that of the result is done at once: an
-    operand is made partial for it, or only one is, of no more bytes than the result."""
+    operand is made partial for it, or only one is partial, with no more bytes than the result."""
     operands, results = shardings
     pending = [i for i, sharding in enumerate(operands) if sharding.partial]
     if any(not any(have.partial for have in q.known[i]) for i in pending):
@@ -391,9 +396,9 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them. A candidate
-    `for_memory_only` if parts of an operand go around in it that other ops use too: it is for lack of memory only. It
-    `is_vain` if it leaves a reduction pending that is done at once, and as well done before."""
+    """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them. A candidate is
+    `for_memory_only` if parts of an operand rotate that other ops use too: it is chosen only for lack of memory. It
+    `is_vain` if it leaves a reduction pending that is done at once, and might as well be done before."""
 
     factors: tuple[tuple[int, Axes], ...]
     shardings: ClosedShardings
@@ -407,8 +412,8 @@ class _Candidate:
 
 
 def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
-    """Time of the communication of candidates, of which each device has so many bytes a result, if `axes` split a
-    factor whose partial results only the op can combine. All results' travel at once."""
+    """Time of exchanging candidates, of which each device has that many bytes for each result, if `axes` split a factor
+    whose partial results only the op itself can combine. The candidates of all results are sent together."""
     seconds = 0.0
     found = (rule.factors[f] for dim in rule.results[0] for f in dim)
     kept = next((f.size for f in found if f.kind is FactorKind.NEED_REPLICATION), 1)

@@ -1,4 +1,4 @@
-"""Trials: a part of a program is planned to see what it costs. Then it is forgotten, or it stays as it is.
+"""Trials: a part of a program is planned to find its cost, and is then dropped or kept.
 
 A trial sees the values of the program as they are, and adds what it needs of them to builders of its own.
 """
@@ -18,8 +18,8 @@ from passes.partition.plan.planner import PartitionedValue, Planner
 
 
 class _Copies(dict[Value, PartitionedValue]):
-    """How the trial's values are sharded; those of the program are copied when they are first asked for, with the
-    builders of their regions, of which `times` says how often they run."""
+    """The shardings of a trial's values. Those of the program are copied when they are first used, along with the
+    builders of their regions. `times` says how often these run."""
 
     def __init__(self, real: Planner) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _Copies(dict[Value, PartitionedValue]):
         self.copied: dict[Value, PartitionedValue] = {}
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
         self.times: dict[RegionBuilder, float] = {}
-        # Names and local forms of the program, by their ids, with their copies.
+        # The copies of names and of shardings of the program, by their ids, along with the originals.
         self.names: dict[int, tuple[Names, Names]] = {}
         self.shardings: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
 
@@ -49,9 +49,9 @@ class _Copies(dict[Value, PartitionedValue]):
 
 
 class Trial:
-    """A planner that leaves the one it is made from, and what that has planned, as they are until it is kept.
+    """A planner that does not change the planner that it is made from, nor what that has planned, until it is kept.
 
-    It raises TooSlowError once what it has planned takes longer than the limit.
+    It raises TooSlowError when what it has planned takes longer than the limit.
     """
 
     def __init__(self, real: Planner, limit: float = math.inf) -> None:
@@ -74,25 +74,25 @@ class Trial:
         return self.partitioned.builder(real)
 
     def sends_nothing(self) -> bool:
-        """Whether nothing that was planned on trial moves data between devices, or calls a function that might."""
+        """Whether nothing that was planned on trial communicates, or calls a function that might."""
         if self.planner.sending:
             return False
         planned = (op for copy in self.partitioned.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
         return not any(map(_may_send, planned))
 
     def seconds(self, b: RegionBuilder) -> float:
-        """Time of all that was planned on trial, for each time that the region of `b` runs."""
+        """Time of everything that was planned on trial, for each time that the region of `b` runs."""
         times = self.planner.times
         total = sum(times[copy] * self.planner.seconds(copy.ops) for copy in self.partitioned.builders.values())
         return total / times[self.builder(b)]
 
     def can_be_kept(self) -> bool:
-        """Whether the program would have been planned so: but for arguments of a function, which may be asked for in
-        other shardings there, it would."""
+        """Whether the program would be planned in the same way outside a trial. It would not if arguments of a function
+        are used, because these may be requested in other shardings there."""
         return all(real.argument is None for real in self.partitioned.copied.values())
 
     def keep(self) -> None:
-        """Makes what was planned on trial a part of the plan."""
+        """Adds what was planned on trial to the plan."""
         real, own, copies = self.real, self.planner, self.partitioned
         homes = {copied: builder for builder, copied in copies.builders.items()}
         shardings = {id(copied): given for given, copied in copies.shardings.values()}
@@ -117,5 +117,5 @@ class Trial:
 
 
 def _may_send(op: Op) -> bool:
-    """Whether an op communicates whatever its strategy is, or runs what might."""
+    """Whether an op communicates whatever its strategy is, or runs something that might."""
     return is_call(op) or OPS[op.name].family in ("host", "collective")

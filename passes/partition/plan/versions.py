@@ -1,4 +1,4 @@
-"""The functions of a plan as far as they are made: a version for each way in which calls pass the arguments."""
+"""The functions of a plan that are planned so far: a version for each way in which calls pass the arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ir.program import Function, Program, all_ops, callee_of, callees_first, wal
 from passes.partition.closed_sharding import ClosedSharding
 
 _SMALL = 10
-"""Functions of so few ops are planned where they are called."""
+"""Functions with at most this many ops are inlined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """How a call has an argument: its sharding, and whether a reshard of it would be in front of a loop
-    around the call."""
+    """How a call passes an argument: its sharding, and whether a reshard of it would be in front of a loop around the
+    call."""
 
     sharding: ClosedSharding
     outside: bool
@@ -26,8 +26,8 @@ class Given:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Version:
-    """A function of the plan. `takes` are the arguments it is called with, by number, and their shardings; one
-    may come in several, and one that nothing needs does not come."""
+    """A function of the plan. `takes` has the numbers and shardings of the arguments that it takes: an argument may be
+    taken in several shardings, or not at all if it is not used."""
 
     function: Function
     takes: tuple[tuple[int, ClosedSharding], ...]
@@ -36,8 +36,8 @@ class Version:
 
 
 class Versions:
-    """Those of one program. `inlined` functions are planned where they are called, `mapped` ones in one way only;
-    `seconds` is what one call of each version takes."""
+    """The versions of one program's functions. The `inlined` functions are planned where they are called, the `mapped`
+    ones in a single way; `seconds` has the time of one call of each version."""
 
     def __init__(self, program: Program) -> None:
         self.mapped = {name for op in all_ops(program) if is_map(op) and (name := callee_of(op)) is not None}
@@ -48,7 +48,7 @@ class Versions:
 
 
 def inlined_functions(program: Program, mapped: set[str]) -> frozenset[str]:
-    """Functions that are planned where they are called: small ones, and those with one call only."""
+    """The functions that are planned where they are called: small ones, and those with a single call."""
     calls = Counter(callee_of(op) for op in all_ops(program) if is_call(op))
     inlined: set[str] = set()
     sizes: dict[str | None, int] = {}

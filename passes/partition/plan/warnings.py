@@ -1,5 +1,5 @@
-"""What a plan warns of: ops that take more memory than there should be (W002), and operands that are gathered because
-their op can be split in no way along their dims (W001)."""
+"""The warnings of a plan: ops that exceed the memory limit (W002), and operands that are gathered because their op
+cannot be split along their dims (W001)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
 def dims_needed_whole(
     op: Op, rule: FactorRule, strategy: Strategy, operands: Sequence[PartitionedValue]
 ) -> Iterator[tuple[int, int]]:
-    """The operands, each with a dim, whose axes are lost because the op can be split in no way along that dim."""
+    """The operands, each with a dim, that lose axes because the op cannot be split along that dim."""
     for position, (partitioned, sharding) in enumerate(zip(operands, strategy.operands, strict=True)):
         if sharding in partitioned.shardings or partitioned.recompute is not None:
             continue
@@ -42,7 +42,7 @@ def dims_needed_whole(
 
 
 def gathered(op: Op, value: Value, how: str, moved: int, *, made_again: bool) -> Diagnostic:
-    """W001: each device receives so many bytes of an operand, which is split as `how` says, or of what that is
+    """W001: each device receives `moved` bytes of an operand, which is split as `how` says, or of the values that it is
     `made_again` from."""
     name, way = op.name, f"split another dim of {value.name} before this op"
     if is_opaque(op):

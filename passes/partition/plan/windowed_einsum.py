@@ -1,9 +1,9 @@
-"""Windowed einsums: which loops may take the place of a gather or of a reduction, and what memory and time they take.
+"""Windowed einsums: which loops can replace a gather or a reduction, and what memory and time they take.
 
-Where an einsum's operands clash, one of them is gathered, or a result is computed whole and reduced. Instead the
-parts of that operand, or of that result, can travel around the devices while each multiplies with the part at hand
-(GShard, section 3.3.2 and Figure 4c; a relative of Cannon's algorithm). `passes.partition.ops.contraction` writes
-the loop.
+If an einsum's operands are sharded in conflicting ways, one of them is gathered, or a result is computed whole and
+reduced. Instead the parts of that operand, or of that result, can rotate around the devices, each of which multiplies
+its current part (GShard, section 3.3.2 and Figure 4c; a relative of Cannon's algorithm).
+`passes.partition.ops.contraction` writes the loop.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def windowed_einsums(
     ready: Sequence[Sequence[ClosedSharding]],
     wanted: ClosedSharding,
 ) -> Iterator[tuple[WindowedEinsum, ClosedShardings]]:
-    """Loops that compute what the op does on operands and results in `shardings`; and the shardings that they need.
+    """Loops that compute the same as the op on operands and results in `shardings`, each with the shardings that it
+    needs.
 
-    `ready` are shardings in which operands exist, or candidates, and `wanted` the candidate for the result. An
-    operand travels only where each device multiplies it with something else: equal sums, added up in another order on
-    each device, would not be equal to the bit.
+    `ready` has the shardings in which operands exist, or may come to, and `wanted` the one that the result should have.
+    An operand rotates only where each device multiplies it by something different: equal sums that are added up in
+    another order on each device would not be equal to the bit.
     """
     if not partitioning_of(op).in_parts or any(v.type.size == 0 for v in (*op.operands, *op.results)):
         return
@@ -52,7 +53,7 @@ def windowed_einsums(
 def _of_operand(
     tensor: TensorFactors, i: int, gathered: ClosedSharding, split: ClosedSharding
 ) -> Iterator[tuple[WindowedEinsum, ClosedSharding]]:
-    """Dims that `split` splits further than `gathered`, over axes that `gathered` does not use."""
+    """The loops for dims that `split` splits further than `gathered`, over axes that `gathered` does not use."""
     if split.order is not None or gathered.order is not None:
         return
     for dim, (have, more) in enumerate(zip(gathered.axes, split.axes, strict=True)):
@@ -64,7 +65,7 @@ def _of_operand(
 def _of_result(
     tensor: TensorFactors, whole: ClosedSharding, wanted: ClosedSharding
 ) -> Iterator[tuple[WindowedEinsum, ClosedSharding]]:
-    """Dims that are wanted split over axes along which sums are pending."""
+    """The loops for dims that are wanted split over axes along which sums are pending."""
     pending = {a for a, kind in whole.partial if kind == "sum"}
     for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
         rest = more[len(have) :] if more[: len(have)] == have else ()
@@ -78,13 +79,13 @@ def _of_result(
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """The element type in which parts of a sum are added up: 16-bit floats would be rounded in each turn."""
+    """The element type in which the parts of a sum are added up: 16-bit floats would be rounded in each iteration."""
     return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 @dataclass(frozen=True, slots=True)
 class WindowedCost:
-    """What a loop takes on each device: bytes beyond the operands and results, and time."""
+    """The cost of a loop on each device: bytes beyond the operands and results, and time."""
 
     buffers: int
     seconds: float
@@ -93,11 +94,11 @@ class WindowedCost:
 def windowed_cost(
     machine: Machine, op: Op, rule: FactorRule, windowed: WindowedEinsum, parts: int, shardings: ClosedShardings
 ) -> WindowedCost:
-    """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
+    """The cost of a loop, in each iteration of which a device does `1 / parts / devices` of the op's work.
 
-    A part is sent while the one before it is multiplied, so a turn takes the longer of the two where a machine can do
-    both. The products of turns are narrow: by the TPU compiler's cycles, one takes what its arithmetic and its memory
-    take together, and not the longer of these (docs/tpu.md).
+    A part is sent while the one before it is multiplied, so an iteration takes the longer of the two if the machine can
+    do both at once. The products of iterations are narrow: by the TPU compiler's cycles, each takes the sum of its
+    arithmetic and memory times, not the longer of them (docs/tpu.md).
     """
     touched: list[int] = []
     buffers, sent, seconds = 0, 0, 0.0
@@ -138,9 +139,9 @@ def windowed_cost(
 
 
 def _narrowing_seconds(machine: Machine, op: Op, windowed: WindowedEinsum, part: int) -> float:
-    """What a gather of the operand takes less than it is reckoned to, in another strategy that the loop is compared
-    with: where products read f32 as bf16, a gather for them sends that, while the parts of a loop travel as they are.
-    """
+    """By how much a gather of the operand, in another strategy that the loop is compared with, takes less time than
+    estimated: if products read f32 as bf16, a gather for them sends bf16, while the parts of a loop are sent as they
+    are."""
     narrow = machine.kernels is not None and machine.kernels.narrow
     if windowed.rotating is None or not narrow or op.operands[windowed.rotating].dtype != f32:
         return 0.0
@@ -148,14 +149,14 @@ def _narrowing_seconds(machine: Machine, op: Op, windowed: WindowedEinsum, part:
 
 
 def adds_up(rule: FactorRule, windowed: WindowedEinsum) -> bool:
-    """Whether turns add to the same elements of the result, and do not write a part of it each."""
+    """Whether iterations add to the same elements of the result, instead of writing a part of it each."""
     return windowed.rotating is None or (windowed.factor,) not in rule.results[0]
 
 
 def fitted_size(
     value: Value, tensor: TensorFactors, sharding: ClosedSharding, windowed: WindowedEinsum
 ) -> tuple[int, int]:
-    """Sizes of the factor's dim in a shard: one that the parts tile, and the usual one."""
+    """Two sizes of the factor's dim in a shard: one that the parts tile, and the usual one."""
     dim = tensor.index((windowed.factor,))
     n, axes = value.shape[dim], sharding.axes[dim]
     return shard_size(n, (*axes, *windowed.axes)) * windowed.devices, shard_size(n, axes)
@@ -164,7 +165,7 @@ def fitted_size(
 def _fitting_seconds(
     machine: Machine, value: Value, tensor: TensorFactors, sharding: ClosedSharding, windowed: WindowedEinsum
 ) -> float:
-    """Time to shift shards of the factor so that the parts tile them."""
+    """Time to shift the boundaries of shards of the factor so that the parts tile them."""
     dim = tensor.index((windowed.factor,))
     axes = sharding.axes[dim]
     whole, usual = fitted_size(value, tensor, sharding, windowed)

@@ -1,1 +1,2 @@
-"""From one sharding of a value to another: planned first, in steps that know their cost, then written."""
+"""Reshards: from one sharding of a value to another. They are planned first, in steps with known costs, then
+written."""

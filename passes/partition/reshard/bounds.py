@@ -1,6 +1,7 @@
-"""What no plan between two shardings can beat: the least time that one takes, and the least bytes that it receives.
+"""Lower bounds for all plans between two shardings: the least time, and the least bytes received.
 
-A plan that takes no more need not be compared with others, and others that take more need not be looked at.
+A plan that reaches them need not be compared with others, and plans that are sure to exceed a known one need not be
+examined.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from passes.partition.reshard.steps import Task
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Seconds, and bytes that the worst device receives, those of box exchanges among them."""
+    """Seconds, and the bytes that the worst device receives, those of box exchanges included."""
 
     seconds: float
     received: float
@@ -28,19 +29,20 @@ _NOTHING = Least(0.0, 0.0)
 
 
 class SampledDevices:
-    """A few devices for which it is counted what they must receive: those at the beginning or end of each axis."""
+    """A few devices for which the bytes that they must receive are counted: those at the beginning or end of each
+    axis."""
 
     def __init__(self, axes: Axes) -> None:
         self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] or [set[AxisRef]()]
-        """For each witness the axes along which it is the last device; along the others it is the first."""
+        """For each sampled device the axes along which it is the last one; along the others it is the first."""
         self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
-        """Whether all axes have sizes that are powers of 2."""
+        """Whether the sizes of all axes are powers of 2."""
         self._shards: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
         self._held: dict[tuple[int, Axes, Axes], list[tuple[int, int]]] = {}
 
     def held(self, n: int, axes: Axes, wanted: Axes) -> list[tuple[int, int]]:
-        """Of the indices of a dim of size n that each witness wants, if the dim is to be split over `wanted`: how many
-        it holds if `axes` split the dim, and how many shards have some."""
+        """For each sampled device, of the indices of a dim of size n that it has when the dim is split over `wanted`:
+        how many it has when `axes` split the dim, and how many shards over `axes` contain some of them."""
         found = self._held.get((n, axes, wanted))
         if found is None:
             chunk = max(1, shard_size(n, axes))
@@ -50,7 +52,7 @@ class SampledDevices:
         return found
 
     def _shards_of(self, n: int, axes: Axes) -> list[tuple[int, int]]:
-        """Where each witness's shard of a dim begins and ends."""
+        """Where each sampled device's shard of a dim begins and ends."""
         found = self._shards.get((n, axes))
         if found is None:
             chunk = shard_size(n, axes)
@@ -64,7 +66,7 @@ class SampledDevices:
 
 
 class Bounds:
-    """The least of all plans for a task, from its source and from all shardings on the way."""
+    """The lower bounds for a task's plans, from its source and from any sharding on the way."""
 
     def __init__(self, task: Task, sampled: SampledDevices) -> None:
         self.task = task
@@ -75,11 +77,11 @@ class Bounds:
         self.size = math.prod(self.local)
 
     def least(self, sharding: ClosedSharding) -> Least:
-        """The least from that sharding on.
+        """The lower bounds from that sharding on.
 
-        The shards that there are must be read, and those that are wanted written. In a collective over n devices, which
-        takes log2(n) messages, each device comes to have data of n times as many as before. Where all axes have sizes
-        that are powers of 2, only whole numbers of messages do.
+        The present shards must be read, and the target's written. In a collective over n devices, which takes log2(n)
+        messages, the number of devices of which a device has data grows at most n times. If the sizes of all axes are
+        powers of 2, the number of messages is an integer.
         """
         if sharding == self.target:
             return _NOTHING
@@ -96,9 +98,9 @@ class Bounds:
     def _needed(self, sharding: ClosedSharding, local: Sequence[int], pending: int) -> tuple[int, float]:
         """From how many devices some device must have data in the end, and how many elements it must receive.
 
-        Where a sum is pending, each of its elements is received once for each addition, and once by every further
-        device that needs it: some device receives the mean of that over all devices, and one at least once what it
-        needs.
+        If a sum is pending, each of its elements is received once for each addition, and once by every further device
+        that needs it. Some device receives the mean of this over all devices, and some device receives what it needs at
+        least once.
         """
         if self.target.partial:
             return (pending, 0.0) if sharding.partial else self._needed_by_groups(sharding, local)
@@ -126,7 +128,7 @@ class Bounds:
         return sources, lacking * whole
 
     def _needed_by_groups(self, sharding: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
-        """The same where a sum is pending in the end: the devices that have parts of it have to get what they lack all
+        """The same if a sum is still pending in the end: the devices that have parts of it must receive what they lack
         together."""
         group = axes_size(axis for axis, _ in self.target.partial)
         split = {a for axes in sharding.axes for a in axes}

@@ -1,4 +1,5 @@
-"""Steps in which nothing is sent: parts are cut out, or put among the identity of a reduction that is then pending."""
+"""Steps without communication: a device keeps a part, or pads it with the identity of a reduction that is then
+pending."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from passes.partition.shards import put_shard, resize, shard_index, shard_start,
 
 @dataclass(frozen=True, slots=True)
 class Slice(Step):
-    """Each device keeps its part of a dim: `axes` come in as the minor ones. No communication."""
+    """Each device keeps its part of a dim, which is then split over `axes` too, as the minor ones. No communication."""
 
     dim: int
     axes: Axes
@@ -45,7 +46,7 @@ def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Va
 
 @dataclass(frozen=True, slots=True)
 class MakePartial(Step):
-    """One device of each group keeps the value, the others the reduction's identity. No communication."""
+    """One device of each group keeps the value, the others have the reduction's identity. No communication."""
 
     axes: Axes
     kind: ReductionKind
@@ -60,7 +61,7 @@ class MakePartial(Step):
 
 @dataclass(frozen=True, slots=True)
 class Spread(Step):
-    """Each device's part of a dim among the reduction's identity: the minor `axes` of the dim become partial.
+    """Each device's part of a dim is padded with the reduction's identity: the minor `axes` of the dim become partial.
 
     No communication.
     """

@@ -1,4 +1,4 @@
-"""Steps in which shards, or parts of them, go to other devices: along other dims, or as they are."""
+"""Steps that send shards, or parts of them, to other devices: from dim to dim, or unchanged."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AllToAll(Step):
 
 @dataclass(frozen=True, slots=True)
 class Permute(Step):
-    """collective_permute: whole shards change places. Position p of order `target` receives from that of `source`."""
+    """collective_permute of whole shards. Position p of order `target` receives from the same position of `source`."""
 
     target: Axes
     source: Axes
@@ -87,7 +87,8 @@ class Permute(Step):
 def permutation(source: DimAxes, target: DimAxes) -> Permute:
     """The collective_permute between two shardings with the same shards over other axes.
 
-    Axes that only one of the two uses hold copies on the other side; they are paired so that every device takes part.
+    Axes that only one of the two shardings uses index copies in the other; they are paired so that every device takes
+    part.
     """
     before, after = [a for d in source for a in d], [a for d in target for a in d]
     return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
@@ -105,7 +106,7 @@ class Reorder(Step):
         return "collective_permute", self.other.whole_axes()
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
-        """Shards are sent from where they are to where they are wanted."""
+        """The cost of sending whole shards to other devices."""
         kind, axes = self.communication
         return communication_seconds(machine, kind, axes, before), received_bytes(kind, axes_size(axes), before)
 

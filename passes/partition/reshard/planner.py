@@ -1,8 +1,8 @@
-"""From any sharding to any other by the cheapest sequence of collectives and local ops.
+"""From any sharding to any other by the cheapest sequence of collectives and local steps.
 
-Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`. Where two shardings cut dims in
-ways that refine one another, the plan is written down at once (`sweep`), and receives no more than it must. Where
-latency or padding could make another cheaper, or there is no such plan, a search (`search`) looks for one.
+All data movement of a program, except box exchanges, is planned by `Resharder.plan`. If the two shardings cut dims in
+ways that have a common refinement, the plan is constructed directly (`sweep`), and receives no more than necessary. If
+latency or padding could make another plan cheaper, or there is no such plan, one is searched for (`search`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes
 
 _CLOSE = 0.02
-"""A plan that takes so little longer than the least is not compared with others."""
+"""A plan whose time exceeds the least by at most this fraction is not compared with others."""
 _ROUNDING = 1e-9
 _IN_PLACE = Plan()
 _Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
 
 class Resharder:
-    """Plans reshards over one mesh, for one machine, each once: those of `steps_of`, if it is given, with the
-    latencies of the machine."""
+    """Plans reshards over one mesh, for one machine, each once. With `steps_of`, the plans are those of that resharder,
+    priced with the latencies of this machine."""
 
     def __init__(self, sub_axes: SubAxes, machine: Machine, steps_of: Resharder | None = None) -> None:
         self.sub_axes = sub_axes
@@ -42,7 +42,7 @@ class Resharder:
         self.sampled = SampledDevices(sub_axes.all)
 
     def plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
-        """The cheapest way for a tensor of that global shape and element size in bytes."""
+        """The cheapest plan for a tensor of that global shape and element size in bytes."""
         if source == target:
             return _IN_PLACE
         key = (shape, itemsize, source, target)
@@ -58,7 +58,8 @@ class Resharder:
     def least_seconds(
         self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
     ) -> float:
-        """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
+        """A lower bound of the cheapest plan's time, if that is not known yet: the time to receive what some device
+        lacks."""
         if source == target:
             return 0.0
         key = (shape, itemsize, source, target)
@@ -88,7 +89,7 @@ class Resharder:
         return plan
 
     def _priced(self, plan: Plan, whole: Machine, key: _Key) -> Plan:
-        """That plan for the machine `whole`, with the latencies of this one."""
+        """That plan priced for the machine `whole`, with the latencies of this one."""
         shape, itemsize, source, _ = key
         at: AnySharding = source
         ours, theirs = (Task(machine, self.sub_axes, *key) for machine in (self.machine, whole))
@@ -127,13 +128,13 @@ class Resharder:
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:
-        """The plan between shardings over as large parts of axes as each has."""
+        """The plan with parts of axes merged in each sharding as far as possible."""
         steps = tuple((step, merged_sharding(self.sub_axes, after.axes, after.partial)) for step, after in plan.steps)
         return Plan(steps, plan.seconds, plan.received)
 
 
 def _is_unbeaten(plan: Plan, least: Least) -> bool:
-    """Whether no plan receives less, or takes much less time."""
+    """Whether no plan receives fewer bytes, or takes much less time."""
     return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
 
 

@@ -1,4 +1,4 @@
-"""Steps that do a pending reduction: on all devices, or scattered onto a dim."""
+"""Steps that do a pending reduction: on all devices, or scattered along a dim."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reduce(Step):
         return "all_reduce", self.axes
 
     def sent(self, machine: Machine, nbytes: int) -> Sequence[tuple[str, int]]:
-        """No backend has products in one call, for any type of elements."""
+        """A product is sent as other collectives, because no backend has one as a single call, for any element type."""
         return reduction_in_parts(machine, self.axes, nbytes) if self.kind == "prod" else (("all_reduce", nbytes),)
 
     def write(self, x: Value, to: Destination) -> Value:
@@ -44,7 +44,7 @@ class Reduce(Step):
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatter(Step):
-    """reduce_scatter of partial results onto a dim, whose minor axes `axes` become."""
+    """reduce_scatter of partial results along a dim, whose minor axes become `axes`."""
 
     axes: Axes
     kind: ReductionKind
@@ -70,5 +70,6 @@ class ReduceScatter(Step):
 
 
 def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:
-    """The reduction as it is called for that type: what is spread among zeros may have no sum."""
+    """The reduction for elements of that type. Types without a sum have another reduction that combines a part with
+    zeros."""
     return owner_reduction(dtype) if kind == "sum" else kind

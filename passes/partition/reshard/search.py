@@ -1,9 +1,8 @@
-"""The cheapest way between two shardings, by search: the nodes are shardings, the edges single steps, the lengths
-seconds.
+"""Searches for the cheapest plan between two shardings: nodes are shardings, edges single steps, and lengths seconds.
 
-A lower bound that no plan can beat (`bounds`) leaves paths out, as A* does, and leads the search to the target: a plan
-that is found early bounds what is looked at further. So does a plan that is known already; `stepwise_plan` is such a
-plan, for any two shardings.
+A lower bound for all plans (`bounds`) excludes paths, as in A*, and guides the search to the target: a plan that is
+found early limits what is examined further. So does a plan that is known already, such as `stepwise_plan`, which exists
+between any two shardings.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from passes.partition.reshard.steps import Plan, Step, Task
 
 MAX_STATES = 60
 _GREED = 4
-"""How much more what is left weighs than what is behind, where it is chosen which path to try next."""
+"""The weight of the remaining time against the time so far in the choice of the next path."""
 _FEW_ATOMS = 4
 _UNEVEN = 2
-"""Room for the padding of dims that are smaller than a few times the number of shards."""
+"""Allows for the padding of dims that are smaller than a few times the number of shards."""
 
 
 class Search:
@@ -40,10 +39,10 @@ class Search:
         self.bounds = bounds
 
     def run(self, bound: float) -> Plan | None:
-        """The cheapest path that is found on which no shard is larger than the larger of source and target.
+        """The cheapest path that was found on which no shard is larger than the larger of source and target.
 
-        It is the cheapest of all if there are not more than `MAX_STATES` states on paths that may be. None if none is
-        found that takes less than `bound` seconds.
+        It is the cheapest of all if no more than `MAX_STATES` states are on possible paths. None if no path takes less
+        than `bound` seconds.
         """
         count = itertools.count()
         best: dict[ClosedSharding, float] = {self.source: 0.0}
@@ -139,8 +138,8 @@ class Search:
                 yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), ClosedSharding(sharding.axes, partial)
 
     def _spreads(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        """Where the reduction is pending in the end, or where it takes less than a gather of shards of mostly
-        padding."""
+        """Steps that spread shards, if the reduction is pending in the end, or if that takes less time than a gather of
+        shards that are mostly padding."""
         pending = dict(self.target.partial)
         kinds = {kind for _, kind in (*sharding.partial, *self.target.partial)} or {"sum"}
         if len(kinds) > 1:
@@ -170,12 +169,13 @@ class Search:
                     yield AllToAll(moved, source, target), after
 
     def _homes(self, moved: Axes, are_home: bool) -> set[int]:
-        """The dims where axes are wanted; all dims for axes that are in their dim, but in the wrong place."""
+        """The dims that axes are wanted in; all dims for axes that are in their dim, but at the wrong position."""
         homes = {self.wanted[a] for a in moved if a in self.wanted}
         return homes if are_home or len(self.sub_axes.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
 
     def _permutes(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""
+        """Permutes to other axes for the same shards: of one dim, or of all dims that have as many shards as the
+        target's."""
         pending = {a for a, _ in sharding.partial}
         for dims in self._rearranged(sharding.axes):
             sub_axes = [a for axes in dims for a in axes]
@@ -195,7 +195,8 @@ class Search:
                 yield (*dims[:dim], (*rest, last), *dims[dim + 1 :])
 
     def _like_target(self, dim: int, axes: Axes) -> Axes:
-        """The target's axes for as many shards; else the dim's, those that the target splits it over first."""
+        """The target's axes of the dim if they make as many shards; else the dim's own, with those that the target uses
+        there first."""
         want = self.target.axes[dim]
         for end in range(len(want), 0, -1):
             if axes_size(want[:end]) == axes_size(axes):
@@ -204,7 +205,7 @@ class Search:
 
 
 def room(task: Task) -> int:
-    """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
+    """The most bytes that a shard may have on the way: those of the larger of source and target, padding aside."""
     ends = task.source, task.target
     larger = max(map(task.bytes_of, ends))
     used = {a for sharding in ends for dim in sharding.axes for a in dim}
@@ -213,7 +214,7 @@ def room(task: Task) -> int:
 
 
 def plan_of(task: Task, path: Sequence[tuple[Step, ClosedSharding]]) -> Plan:
-    """The plan of these steps and the shardings behind them."""
+    """The plan with these steps, each with the sharding that it leads to."""
     plan, before = Plan(), task.source
     for step, after in path:
         plan = plan.then(Plan(((step, after),), *step.cost(task, before, after)))
@@ -222,10 +223,11 @@ def plan_of(task: Task, path: Sequence[tuple[Step, ClosedSharding]]) -> Plan:
 
 
 def stepwise_plan(task: Task) -> Plan:
-    """A way that always exists between shardings over sub-axes of prime size.
+    """A plan that always exists between shardings over sub-axes of prime size.
 
-    Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not
-    wanted is gathered. So shards shrink first and grow last, and are never larger than at the larger end.
+    Unused axes slice first; each axis then moves to the dim where it is wanted; shards are permuted; and axes that are
+    not wanted are gathered. So shards shrink first and grow last, and are never larger than the larger of source and
+    target.
     """
     path: list[tuple[Step, ClosedSharding]] = []
     sharding, target = task.source, task.target

@@ -1,7 +1,7 @@
-"""What a reshard is made of: steps, of one collective or one local rearrangement each, and plans of them.
+"""Steps of reshards, each a collective or a local rearrangement, and plans, which are sequences of steps.
 
-A step has the collective that it makes, along which axes, what it costs, and how it is written. Each kind is
-in the file of its mechanism: `local_steps`, `reductions`, `moves`, `strided`.
+A step knows its collective and the axes of that, its cost, and how it is written. Each kind is in the file of its
+mechanism: `local_steps`, `reductions`, `moves`, `strided`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ AnySharding = ClosedSharding | StridedSharding
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A tensor, of that global shape and element size in bytes, that a machine is to bring from one sharding to another
-    over these sub-axes."""
+    """A reshard to be planned: a tensor, with its global shape and element size in bytes, that a machine brings from
+    one sharding over these sub-axes to another."""
 
     machine: Machine
     sub_axes: SubAxes
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a step leads: to the sharding `after` of a tensor of that global shape, written by ops called `name`."""
+    """Where a step leads: the sharding `after` of a tensor of that global shape. Its ops are named `name`."""
 
     b: RegionBuilder
     shape: Sequence[int]
@@ -63,20 +63,20 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Step(ABC):
-    """One step, between two shardings that those who take it know. Costs are those of a machine."""
+    """One step between two shardings, which are passed to its methods. Costs are for a machine."""
 
     @property
     def communication(self) -> tuple[str, Axes]:
-        """The collective and the axes that it runs over; none in local steps and box exchanges."""
+        """The collective and the axes that it runs over. Empty for local steps and box exchanges."""
         return "", ()
 
     def sent(self, machine: Machine, nbytes: int) -> Sequence[tuple[str, int]]:
-        """The collectives of a step whose operand has that many bytes, and what a device puts into each."""
+        """The collectives of a step whose operand has that many bytes, each with the bytes that a device puts in."""
         kind, _ = self.communication
         return ((kind, nbytes),) if kind else ()
 
     def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
-        """Whether no device hears from others when a tensor of that global shape leaves that sharding so."""
+        """Whether the step from that sharding of a tensor of that global shape needs no communication."""
         return not self.communication[0]
 
     def cost(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> Cost:
@@ -86,10 +86,9 @@ class Step(ABC):
         return seconds + self.shift_seconds(task, before, after), received
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
-        """The cost of making shards of `after` bytes from shards of `before` bytes, boundaries as they are.
+        """The cost of making shards of `after` bytes from shards of `before` bytes with the same boundaries.
 
-        Devices arrange what they send and receive in any case: it is no dearer to bring digits of several dims
-        together.
+        Devices rearrange what they send and receive in any case, so digits of several dims cost no more.
         """
         seconds, received = memory_seconds(machine, before + after), 0.0
         _, axes = self.communication
@@ -99,7 +98,7 @@ class Step(ABC):
         return seconds, received
 
     def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
-        """How much larger shards become by padding so that a collective can cut them into equal parts along a dim."""
+        """The factor by which shards grow by padding so that a collective can cut them into equal parts along a dim."""
         return 1.0
 
     def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
@@ -108,23 +107,23 @@ class Step(ABC):
 
     @abstractmethod
     def write(self, x: Value, to: Destination) -> Value:
-        """The shard there, from the shard `x` before the step."""
+        """The shard after the step, from the shard `x` before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps, what each leads to, the time that they take in all, and the bytes that the worst device receives."""
+    """Steps with the shardings that they lead to, their total time, and the bytes that the worst device receives."""
 
     steps: tuple[tuple[Step, AnySharding], ...] = ()
     seconds: float = 0.0
     received: float = 0.0
 
     def then(self, other: Plan) -> Plan:
-        """This plan and then the other."""
+        """This plan followed by the other."""
         return Plan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
 
     def is_local(self, shape: Sequence[int], source: AnySharding) -> bool:
-        """Whether no device hears from others in the plan, which begins at that sharding."""
+        """Whether the plan, from that sharding, needs no communication."""
         befores = (source, *(after for _, after in self.steps))
         return all(step.is_local(shape, before) for (step, _), before in zip(self.steps, befores, strict=False))
 
@@ -139,7 +138,7 @@ def emit_steps(
     name: str,
     cause: Cause,
 ) -> Value:
-    """The shard after all steps, from its shard `x` in sharding `before`. Each op says which step it belongs to."""
+    """The shard after all steps, from its shard `x` in sharding `before`. Each op's cause names its step."""
     mesh, now = sub_axes.mesh, before
     for step, after in steps:
         pending = {a for a, _ in after.partial}
@@ -152,7 +151,7 @@ def emit_steps(
 
 
 def emit_step(step: Step, x: Value, to: Destination) -> Value:
-    """The shard after the step, as `Step.write` returns it; of no elements, one that nothing is sent for."""
+    """The shard after the step, as `Step.write` returns it. If it has no elements, nothing is sent."""
     local = to.after.local_shape(to.shape)
     if 0 in local or 0 in x.shape:
         return splat(to.b, zero_of(x.dtype), x.type.with_shape(local))
@@ -160,7 +159,7 @@ def emit_step(step: Step, x: Value, to: Destination) -> Value:
 
 
 def shift_seconds(task: Task, sharding: ClosedSharding, dim: int, inner: Axes, *, gather: bool) -> float:
-    """Time to shift the boundaries between shards of a dim for those over `inner` to tile them: before those are cut
+    """Time to shift the boundaries between shards of a dim so that those over `inner` tile them: before these are cut
     from the shards in `sharding`, or after they are gathered to them."""
     n, outer = task.shape[dim], sharding.axes[dim]
     if is_aligned(n, outer, inner):
@@ -172,15 +171,15 @@ def shift_seconds(task: Task, sharding: ClosedSharding, dim: int, inner: Axes, *
 
 
 def padded_to_cut(shape: Sequence[int], dim: int, axes: Axes, before: ClosedSharding, after: ClosedSharding) -> float:
-    """How much larger shards become by padding along a dim for `axes` to cut it into equal parts."""
+    """The factor by which shards grow by padding along a dim so that `axes` can cut it into equal parts."""
     n = shape[dim]
     return shard_size(n, after.axes[dim]) * axes_size(axes) / max(1, shard_size(n, before.axes[dim]))
 
 
 def with_shards_of(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
-    """`x`, a shard over `axes` of a dim of size n, with `size` elements a shard.
+    """`x`, a shard over `axes` of a dim of size n, resized to `size` elements a shard.
 
-    A whole dim is cut or padded at its end; between shards of other sizes the boundaries shift.
+    An unsplit dim is cut or padded at its end; between split ones the boundaries shift.
     """
     if not axes:
         return resize(b, x, dim, size)

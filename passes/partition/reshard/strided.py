@@ -1,4 +1,4 @@
-"""Steps along axes at any places of dims, and between shards of other sizes.
+"""Steps along axes at any digits of dims, and between shards of other sizes.
 
 The digits that axes enter or leave are brought to the front of the shard as one dim of their own, along which the
 collective or the slice runs; then they go where they belong.
@@ -36,10 +36,10 @@ StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
 
 @dataclass(frozen=True, slots=True)
 class Strided(Step):
-    """A slice or collective whose `axes` enter or leave dims at any places, of any number of dims at once.
+    """A slice or collective whose `axes` enter or leave any digits of any number of dims at once.
 
-    They leave the digits that they split in `before` and enter those that they split in `after`; where they enter,
-    each device keeps a strided set of indices.
+    They leave the digits that they split in `before` and enter those that they split in `after`. Where they enter, each
+    device keeps a strided set of indices.
     """
 
     kind: StridedKind
@@ -62,14 +62,16 @@ class Strided(Step):
 
     @property
     def blocks(self) -> tuple[tuple[int, ...], list[list[int]]]:
-        """The shard's shape with those digits as dims of their own, and the dims of those entered and of those left."""
+        """The shard's shape with those digits as separate dims, and the numbers of the dims entered and of those
+        left."""
         whole = self.after.with_axes(dict.fromkeys(self.entered))
         shape, groups = blocks(whole, self.entered, self.left)
         return shape, groups
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the digits need not be brought together: those entered are one dim, and those left."""
+        """Whether the digits need not be brought together, because those entered form a single dim, and those left
+        too."""
         return all(len(dims) <= 1 for dims in self.blocks[1])
 
     @property
@@ -95,7 +97,7 @@ class Strided(Step):
         return _reshaped(b, self._along(b, x, split, concat, name), self.after.local_shape())
 
     def _along(self, b: RegionBuilder, x: Value, split: int, concat: int, name: str) -> Value:
-        """The slice or collective, which cuts dim `split` and makes dim `concat`."""
+        """The slice or collective that cuts dim `split` and forms dim `concat`."""
         axes = merge_axes(self.axes)
         match self.kind:
             case "slice":
@@ -110,10 +112,10 @@ class Strided(Step):
 
 @dataclass(frozen=True, slots=True)
 class Rotate(Step):
-    """An all_to_all over `axes` of shards that change places at the same time, as collective_permutes of parts.
+    """An all_to_all over `axes` and a permute of shards at the same time, as collective_permutes of parts.
 
-    In round r, position p of order `target` receives from that r parts on of order `source`, its part of what that
-    position holds. Both orders begin with the axes over which the parts change: `axes` in target, `sources` in source.
+    In round r, position p of order `target` receives its part of the shard that is r parts further on in order
+    `source`. Both orders begin with the axes over which the parts change: `axes` in target, `sources` in source.
     """
 
     axes: Axes
@@ -140,7 +142,7 @@ class Rotate(Step):
         return "collective_permute", self.target
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
-        """One permute for each part, behind one another."""
+        """The cost of one permute for each part, in sequence."""
         rounds = axes_size(self.axes)
         kind, axes = self.communication
         seconds = memory_seconds(machine, before + after)
@@ -167,7 +169,7 @@ class Rotate(Step):
 
 @dataclass(frozen=True, slots=True)
 class Retile(Step):
-    """Shards of other sizes: the boundaries between them shift, and padding comes or goes."""
+    """Shards of other sizes: the boundaries between them shift, and padding is added or removed."""
 
     before: StridedSharding
     after: StridedSharding
@@ -193,7 +195,7 @@ class Retile(Step):
 
 
 def to_front(b: RegionBuilder, x: Value, strided: StridedSharding, places: Sequence[DigitRef]) -> Value:
-    """The shard with the digits at these places, which are whole in `tiling`, as one first dim, in that order."""
+    """The shard with the digits at these places, which are whole in `strided`, as one first dim, in that order."""
     shape, (front,) = blocks(strided, places)
     rest = [d for d in range(len(shape)) if d not in front]
     x = _transposed(b, _reshaped(b, x, shape), (*front, *rest))
@@ -213,7 +215,7 @@ def from_front(b: RegionBuilder, x: Value, strided: StridedSharding, places: Seq
 
 
 def _around(b: RegionBuilder, index: Value, by: int, parts: int) -> Value:
-    """index + by, counted around."""
+    """index + by, modulo the number of parts."""
     if by % parts == 0:
         return index
     total = b.op("add", index, splat(b, by % parts, index.type), name="part")

@@ -1,8 +1,8 @@
-"""Shardings seen digit by digit, and two shardings cut so that each digit of one is a digit of the other.
+"""Shardings digit by digit, and two shardings cut into common digits.
 
-An index of a dim is a row of digits, major to minor, and so is the position of a device. A sharding is which digits of
-devices are which digits of dims; a reshard is another such assignment. Axes may then split any digits of a dim, not
-its first ones only: the digits before them stay whole, and each device has a strided set of the indices.
+An index of a dim is a sequence of digits, major to minor, and so is the position of a device. A sharding assigns digits
+of devices to digits of dims; a reshard is another such assignment. Axes may then split any digits of a dim, not only
+its first ones: the digits before them stay whole, and each device has a strided set of the indices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DigitRef = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """Some digits of a dim's indices: how many values they take, and the axis that splits them, if any."""
+    """Some digits of a dim's indices: the number of values that they take, and the axis that splits them, if any."""
 
     size: int
     axis: AxisRef | None = None
@@ -31,7 +31,7 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class StridedSharding:
-    """The digits of each dim, major first; what is behind them stays whole.
+    """The digits of each dim, major first. Everything after the last one stays whole.
 
     `extents` are the sizes of the dims with the padding of all shards.
     """
@@ -47,11 +47,12 @@ class StridedSharding:
 
     @property
     def places(self) -> dict[AxisRef, DigitRef]:
-        """Which digit each axis splits."""
+        """The digit that each axis splits."""
         return {d.axis: (i, j) for i, dim in enumerate(self.dims) for j, d in enumerate(dim) if d.axis is not None}
 
     def local_shape(self, shape: Sequence[int] = ()) -> tuple[int, ...]:
-        """The shape of a shard. That of the tensor is known, and taken only as `ClosedSharding.local_shape` does."""
+        """The shape of a shard. The tensor's shape is known, and is a parameter only because
+        `ClosedSharding.local_shape` has it."""
         return tuple(n // axes_size(axes) for n, axes in zip(self.extents, self.axes, strict=True))
 
     @property
@@ -59,7 +60,7 @@ class StridedSharding:
         return math.prod(self.local_shape())
 
     def with_axes(self, axes: dict[DigitRef, AxisRef | None]) -> StridedSharding:
-        """The same with other axes at some places."""
+        """The same sharding with other axes at some places."""
         dims = tuple(
             tuple(Digit(d.size, axes.get((i, j), d.axis)) for j, d in enumerate(dim)) for i, dim in enumerate(self.dims)
         )
@@ -80,7 +81,8 @@ class StridedSharding:
         return merged_sharding(sub_axes, self.axes, self.partial)
 
     def spell(self, mesh: Mesh) -> str:
-        """As `ClosedSharding.spell`; a number stands for digits before an axis that stay whole: `[(2,x), -]`."""
+        """The spelling, as in `ClosedSharding.spell`; a number stands for digits before an axis that stay whole:
+        `[(2,x), -]`."""
 
         def parts(dim: tuple[Digit, ...]) -> Iterator[str]:
             whole, run = 1, list[AxisRef]()
@@ -100,7 +102,8 @@ class StridedSharding:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Source and target of a reshard on the same digits, each of prime size, so that only places differ."""
+    """Source and target of a reshard in common digits of prime size, so that they differ only in which axes split
+    them."""
 
     source: StridedSharding
     target: StridedSharding
@@ -109,10 +112,10 @@ class Ends:
 def common_digits(
     sub_axes: SubAxes, shape: Sequence[int], source: ClosedSharding, target: ClosedSharding
 ) -> Ends | None:
-    """Both shardings, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
+    """Both shardings in common digits; None if their cuts of some dim have no common refinement.
 
-    All reshards of a program cut an axis alike, into the same primes. A dim that changes is padded to a multiple of all
-    its digits.
+    All reshards of a program cut an axis into the same primes. A dim that changes is padded to a multiple of all its
+    digits.
     """
     fine = sub_axes.primes.split
 
@@ -141,9 +144,9 @@ def _digits(all: Axes, split: Axes) -> tuple[Digit, ...]:
 
 
 def blocks(strided: StridedSharding, *groups: Sequence[DigitRef]) -> tuple[tuple[int, ...], list[list[int]]]:
-    """A shard's shape with the digits at some places, which are whole there, as dims of their own.
+    """A shard's shape with the digits at some places, which are whole there, as separate dims.
 
-    Digits of a group that follow one another share a dim. Also, for each group, its dims, in the group's order.
+    Adjacent digits of a group share a dim. Also returns, for each group, its dims in the group's order.
     """
     number = {place: (g, k) for g, group in enumerate(groups) for k, place in enumerate(group)}
     shape: list[int] = []

@@ -1,21 +1,22 @@
-"""The reshard between two shardings that split the same digits, in one sweep and at the lower bound.
+"""Constructs the reshard between two shardings with common digits in one sweep. It receives no more than necessary.
 
-Each device must receive what its new shard has and its old one has not. Steps in this order receive no more: axes that
-are free enter where they are wanted (each device keeps a part); partial results are scattered to where they are
-wanted, or reduced; axes that split the wrong digits move; last, axes that must not split anything leave. Up to the last
-step shards only shrink, and the last makes them as large as the target's, so that no shard is ever larger than the
-larger of the two ends'.
+Each device must receive what its new shard has and its old one has not. Steps in this order receive no more: unused
+axes enter where they are wanted (each device keeps a part); partial results are scattered to where they are wanted, or
+reduced; axes that split the wrong digits move; last, axes that must not split anything leave. Up to the last step
+shards only shrink, and the last step makes them as large as the target's, so no shard is ever larger than the larger of
+source and target.
 
-Axes move with one all_to_all for all of them, if each goes to a digit that nobody splits. If digits change owners,
-whole shards change places first (collective_permute); or both at once, in as many permutes as an axis has parts, which
-receive what the permute alone would.
+One all_to_all moves all axes, if each moves to a digit that no axis splits. If digits change from one axis to another,
+whole shards are permuted first (collective_permute). Or both happen at once, in as many permutes as an axis has parts,
+which receive as much as the permute by itself would.
 
-On a mesh (x=2, y=4), [-, x] to [(x,y), -]: y is free and enters where it is wanted, which leaves [(2,y), x], a strided
-set of the rows; then x moves from the columns to the digit before y. From [x, y] to [y, x] no axis is free and digits
-change owners: two permutes, each from another device, bring every device half of its new shard.
+On a mesh (x=2, y=4), [-, x] to [(x,y), -]: y is unused and enters where it is wanted, which leads to [(2,y), x], a
+strided set of the rows; then x moves from the columns to the digit before y. From [x, y] to [y, x] no axis is unused
+and digits change from one axis to another: two permutes, each from another device, bring every device half of its new
+shard.
 
-Where axes have different links, a gather may begin with the slow ones, along which it then sends the smallest shards,
-and what is scattered ends with them. No more is received so, and less of it along the slow links.
+If axes have different links, a gather may begin with the slow ones, along which it then sends the smallest shards, and
+a scatter ends with them. The total received is the same, with less of it along the slow links.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from passes.partition.reshard.strided import Retile, Rotate, Strided, StridedKin
 from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
 
 ROUNDS = (2, 4, 16)
-"""Of how many permutes one step may consist at most. More would let the program grow with the mesh."""
+"""The maximal numbers of permutes in one step. With more, the program would grow with the mesh."""
 
 
 def direct_plan(task: Task) -> Plan | None:
-    """The plan; None if the shardings cut a dim in ways that have no common refinement."""
+    """The plan; None if the two shardings' cuts of a dim have no common refinement."""
     ends = common_digits(task.sub_axes, task.shape, task.source, task.target)
     if ends is None:
         return None
@@ -55,11 +56,11 @@ def direct_plan(task: Task) -> Plan | None:
 
 @dataclass(eq=False)
 class _Sweep:
-    """Writes one plan.
+    """Constructs one plan.
 
-    `now` is what the steps so far lead to. Steps along the minor axes of dims work on the shards of shardings, and
-    shift the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
-    With `by_link`, what is gathered or scattered is so along one kind of link at a time.
+    `now` is the sharding after the steps so far. Steps along the minor axes of dims work on the shards of closed
+    shardings, and shift the boundaries between uneven ones themselves; other steps work on shards padded so that every
+    digit is even. With `by_link`, gathers and scatters run along one kind of link at a time.
     """
 
     task: Task
@@ -86,13 +87,13 @@ class _Sweep:
         return Plan((*steps[:-1], (steps[-1][0], self.task.target)), self.plan.seconds, self.plan.received)
 
     def _extents(self, sharding: ClosedSharding) -> tuple[int, ...]:
-        """The sizes of the dims, padded as the shards of a sharding are."""
+        """The sizes of the dims, padded to whole shards of a sharding."""
         parts = (axes_size(axes) for axes in sharding.axes)
         return tuple(n * p for n, p in zip(sharding.local_shape(self.shape), parts, strict=True))
 
     @property
     def free_places(self) -> list[DigitRef]:
-        """The digits that are wanted split and are not."""
+        """The digits that are to be split and are not yet."""
         places = self.now.places.values()
         return [place for place in self.goal if place not in places]
 
@@ -105,11 +106,11 @@ class _Sweep:
         self.now = after
 
     def _take_whole(self, step: Step, after: StridedSharding) -> None:
-        """A step that leaves the sizes of shards as they are."""
+        """Takes a step that leaves the sizes of shards as they are."""
         self._take(step, after, step.cost_of(self.machine, self._bytes(self.now), self._bytes(after)))
 
     def _take_plain(self, step: Step, after: StridedSharding) -> None:
-        """A step along minor axes of dims, between shardings."""
+        """Takes a step along minor axes of dims, between closed shardings."""
         before, sharding = self.now.closed_sharding(self.sub_axes), after.closed_sharding(self.sub_axes)
         assert before is not None
         assert sharding is not None
@@ -120,7 +121,7 @@ class _Sweep:
     def _take_strided(
         self, kind: StridedKind, axes: Axes, after: StridedSharding, reduction: ReductionKind = "sum"
     ) -> None:
-        """A step along axes at any places, between padded shards."""
+        """Takes a step along axes at any digits, between padded shards."""
         self._retile(self.ends.source.extents)
         after = after.with_extents(self.ends.source.extents)
         step = Strided(kind, axes, self.now, after, reduction)
@@ -143,8 +144,7 @@ class _Sweep:
     # The steps.
 
     def _enter(self) -> None:
-        """Axes that split nothing enter: where they are wanted or, if another axis is there, where that one is
-        wanted."""
+        """Unused axes enter: where they are wanted or, if another axis is there, where that one is wanted."""
         free = self._unused()
         entering = {self.wanted[a]: a for a in free if self.wanted[a] in self.free_places}
         entering |= self._helped([a for a in free if self.wanted[a] not in entering], entering)
@@ -164,7 +164,7 @@ class _Sweep:
         return [a for a in self.wanted if a not in used]
 
     def _helped(self, axes: Sequence[AxisRef], taken: Iterable[DigitRef]) -> dict[DigitRef, AxisRef]:
-        """Places for axes that find theirs taken, which others that are in the wrong place want."""
+        """Places for axes whose own are taken: those that other axes, which are at the wrong place, want."""
         free = [p for p in self.free_places if p not in taken and self.goal[p] in self.now.places]
         found: dict[DigitRef, AxisRef] = {}
         for axis in axes:
@@ -206,7 +206,7 @@ class _Sweep:
             self._take_strided("reduce_scatter", axes, after, kind)
 
     def _move(self) -> None:
-        """Axes that split a digit and are wanted at another."""
+        """Moves axes that split a digit and are wanted at another."""
         places = self.now.places
         if any(self.goal.get(place, axis) != axis for axis, place in places.items()):
             self._change_owners()
@@ -227,8 +227,8 @@ class _Sweep:
             self._take_strided("all_to_all", axes, after)
 
     def _change_owners(self) -> None:
-        """Digits that are split now and in the end get the axes that they have in the end, the others those that are
-        left, first those that are to move on."""
+        """Gives digits that are split now and in the end their final axes, and other digits the remaining axes, first
+        those that are to move on."""
         after = self.now.with_axes(dict(self._new_owners()))
         places = after.places
         moving = {a: p for a, p in self.wanted.items() if a in places and places[a] != p}
@@ -256,7 +256,7 @@ class _Sweep:
         return owners
 
     def _rotate(self, permuted: StridedSharding, moving: dict[AxisRef, DigitRef]) -> None:
-        """The permute and an all_to_all of the axes `moving` in one."""
+        """Takes the permute and an all_to_all of the axes `moving` in one step."""
         extents, places = self.ends.source.extents, permuted.places
         self._retile(extents)
         after = permuted.with_axes({places[a]: None for a in moving}).with_axes({p: a for a, p in moving.items()})
@@ -275,7 +275,7 @@ class _Sweep:
             self._gather(part)
 
     def _by_link(self, axes: Mapping[DigitRef, AxisRef]) -> list[dict[DigitRef, AxisRef]]:
-        """The axes that share a link, the slowest first; all of them at once, if links do not matter."""
+        """The axes grouped by link, the slowest first; a single group if links do not matter."""
         if not self.by_link:
             return [dict(axes)] if axes else []
         links = sorted(self.machine.links_of(axes.values()), key=lambda link: link.bandwidth) if axes else []
@@ -299,5 +299,5 @@ class _Sweep:
 
     @staticmethod
     def _in_order(axes: Mapping[DigitRef, AxisRef]) -> Axes:
-        """By place."""
+        """The axes in the order of their places."""
         return tuple(axes[place] for place in sorted(axes))

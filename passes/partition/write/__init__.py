@@ -1,1 +1,1 @@
-"""The program of one device, and what it costs, from a plan. Decides nothing."""
+"""Writes a plan as the program of one device, and finds its cost. Decides nothing."""
