@@ -202,13 +202,14 @@ def _mesh_constants(sizes: str, ids: str, mesh: Mesh, axes: ProgramAxes) -> list
 
 def _function(module: ModuleWriter, version: Version, taken: Iterable[str]) -> str:
     w, function = FunctionWriter(module, version, taken), version.function
+    decorator = "@jax.jit\n" if version in module.traced_once else ""
     params = ", ".join([w.define(p) for p in function.params])
     with w.block(f"def {module.functions[version]}({params}):"):
         _typed_docstring(w, function)
         w.ops(function.body)
         w.line(f"return {w.returned(w.names(function.body.results))}")
     module.origins[module.functions[version]] = w.ops_of_lines
-    return "\n".join(w.lines)
+    return decorator + "\n".join(w.lines)
 
 
 def _typed_docstring(w: FunctionWriter, function: Function) -> None:

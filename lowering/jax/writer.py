@@ -5,6 +5,7 @@ An emitter turns one op into the text of one expression; the family files regist
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from ir.mesh import AxisRef, Mesh
 from ir.ops.control import is_manual
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation, is_hint
-from ir.program import Attr, Op, Program, Region, Value
+from ir.program import Attr, Op, Program, Region, Value, callee_of, walk
 from ir.registry import Registry
 from ir.sharding import Sharding
 from ir.types import DType
@@ -28,6 +29,9 @@ from lowering.jax.numbers import numbers_of
 from lowering.jax.places import Places, indices_of, of_all_devices, places_of
 from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
+
+_SHORT = 8
+"""Ops of a function that JAX traces and lowers in less time than a call of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,22 @@ class ModuleWriter:
     def runs_on_cpu(self) -> bool:
         """Whether XLA's CPU backend may have to compile the module."""
         return self.annotations is None and not self.is_portable
+
+    @cached_property
+    def traced_once(self) -> frozenset[Version]:
+        """Functions of elements that JAX is to trace and lower once for all calls, not once for each: those that take
+        longer so than a call of them. Text that is for others to read or to differentiate has them inline."""
+        if not self.runs_on_cpu:
+            return frozenset()
+        reached = self.versions.reached()
+        calls = Counter(
+            self.versions.called(op, v) for v in reached for op in walk(v.function.body) if callee_of(op) is not None
+        )
+        return frozenset(
+            v
+            for v, times in calls.items()
+            if times > 1 and v.function.name in self.mapped and len(v.function.body.ops) > _SHORT
+        )
 
     @property
     def spmd_axes(self) -> ProgramAxes:

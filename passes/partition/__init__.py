@@ -54,11 +54,11 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
     plan = _planned(planner)
-    if not planner.has_sending_loops or options.machine.network:
+    if not planner.has_sending_loops or options.machine.network or not bytes_received(plan):
         return plan
     if sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
         return plan
-    other = _planned(Planner(propagated, resharder, options, decide=decide, saves_bytes=True))
+    other = _planned(Planner(propagated, resharder, options, decide=decide, saves_bytes=True, before=planner))
     return min(plan, other, key=bytes_received)
 
 

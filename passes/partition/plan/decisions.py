@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ir.diagnostics import InternalError
 from ir.ops import FactorRule
 from ir.program import Op
 from passes.partition.closed_sharding import ClosedSharding
@@ -33,11 +34,6 @@ class Situation(NamedTuple):
     wanted_operands: tuple[ClosedSharding, ...]
     wanted_results: tuple[ClosedSharding, ...]
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether a reduction of some operand is pending."""
-        return any(sharding.partial for shardings in self.known for sharding in shardings)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AskedOp:
@@ -60,12 +56,13 @@ class Decisions:
         self._alike: dict[object, _AskedOp] = {}
         """The ops with the same queries share one entry, by what the queries depend on."""
 
-    def of(self, selector: StrategySelector, op: Op, rule: FactorRule, situation: Situation) -> Decision:
-        """The cheapest strategy under the op's rule, or under another view of the op."""
+    def of(self, selector: StrategySelector, op: Op, situation: Situation, *, is_pending: bool) -> Decision:
+        """The cheapest strategy under the op's rule, or under another view of the op. A reduction of an operand may be
+        pending."""
         asked = self._asked.get(op)
         if asked is None:
-            asked = self._asked[op] = self._asked_of(op, rule)
-        reduced = situation.is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
+            asked = self._asked[op] = self._asked_of(op)
+        reduced = is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
         key = selector, situation, reduced
         if self._decide is None:
             found = asked.answers.get(key)
@@ -80,13 +77,15 @@ class Decisions:
         found = asked.answers[key] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
         return found
 
-    def _asked_of(self, op: Op, rule: FactorRule) -> _AskedOp:
+    def _asked_of(self, op: Op) -> _AskedOp:
         facts, signature = self._facts, signature_of(op)
+        if signature.rule is None:
+            raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         shared = tuple([facts.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
         used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
         at_once = tuple([facts.summands.get(v, 1) for v in op.results])
         key = signature, shared, used, at_once
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = _AskedOp((rule, *signature.other_rules), shared, used, at_once, {})
+            found = self._alike[key] = _AskedOp((signature.rule, *signature.other_rules), shared, used, at_once, {})
         return found

@@ -11,6 +11,7 @@ from ir.ops.declaration import ControlKind
 from ir.program import Op, Program, Region, Value, callee_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.signatures import signature_of
 
 _MAX_VALUES = 128
 _MAX_DEPTH = 32
@@ -86,8 +87,7 @@ class LinearParts:
                 return [body.results[k], op.operands[k]]
             case _:
                 pass
-        positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
-        return [op.operands[position] for position in sorted(positions)]
+        return [op.operands[position] for position in sorted(signature_of(op).commuting)]
 
     def wants(self, sharding: ClosedSharding) -> Mapping[Value, ClosedSharding]:
         """The shardings that the values of the line should have if the next value is to have this one."""
@@ -158,7 +158,7 @@ class LinearParts:
         assert rule is not None
         factors: dict[int, Axes] = {}
         pending: dict[object, Partial] = {}
-        linear = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
+        linear = signature_of(op).commuting
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
         for position, operand in largest_first:
             tensor = rule.operands[position]

@@ -4,7 +4,7 @@ how it becomes the program that it is for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ir.diagnostics import Diagnostic
 from ir.ops.resharding import is_reshard
@@ -24,6 +24,8 @@ class Plan:
     program: Program
     sub_axes: SubAxes
     warnings: tuple[Diagnostic, ...] = ()
+    written: Program | None = field(default=None, init=False, repr=False)
+    """The SPMD program that it becomes, once it has been written."""
 
 
 def with_steps(program: Program, resharder: Resharder) -> Program:

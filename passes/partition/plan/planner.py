@@ -23,7 +23,6 @@ from ir.ops.layout import is_annotation
 from ir.program import Attr, Op, Program, Region, Value, callee_of
 from ir.registry import Registry
 from passes.cost.model import cost_of_regions
-from passes.factors import factor_rule
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.decisions import Decide, Decisions, Situation
@@ -52,7 +51,7 @@ from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import Strategy
 from passes.propagation.reasons import Propagated
-from passes.signatures import hand_on_signature
+from passes.signatures import hand_on_signature, signature_of
 
 _MAX_DEPTH = 16
 
@@ -75,7 +74,7 @@ class TooSlowError(Exception):
 @dataclass(eq=False)
 class Planner:
     """Plans one program: `plan.functions` begins with its entry. One that `saves_bytes` does so in loops too, where
-    messages otherwise count whole."""
+    messages otherwise count whole. What another one, `before`, has found out about the program serves this one too."""
 
     propagated: Propagated
     resharder: Resharder
@@ -83,6 +82,7 @@ class Planner:
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     decide: Decide | None = None
     saves_bytes: bool = False
+    before: Planner | None = None
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
@@ -98,9 +98,14 @@ class Planner:
             self.in_loops = self.resharder, self.selector
         self.has_sending_loops = False
         """Whether there is a loop that sends something, or for which something is sent, as it is first planned."""
-        self.shardings = Shardings(self.mesh, self.resharder.sub_axes)
-        self.facts = Facts(self.program, self.options.machine, self.shardings)
-        self.decisions = Decisions(self.facts, self.decide)
+        before = self.before
+        self.shardings: Shardings = (
+            Shardings(self.mesh, self.resharder.sub_axes) if before is None else before.shardings
+        )
+        self.facts: Facts = (
+            Facts(self.program, self.options.machine, self.shardings) if before is None else before.facts
+        )
+        self.decisions: Decisions = Decisions(self.facts, self.decide) if before is None else before.decisions
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         """Of functions in the making, the arguments that they take, by number, and their shardings."""
@@ -108,12 +113,12 @@ class Planner:
         """The shardings that were chosen for what a loop carries, and what suits them."""
         self.reduced_once: frozenset[Value] = frozenset()
         """Results of a loop's body that are reduced once for all of their uses, where they are carried whole."""
-        self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
+        self.known_parts: dict[Op, Mapping[int, LinearParts]] = {} if before is None else before.known_parts
         self.loops: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
         """What was decided for loops, by what that depends on."""
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
-        self.spellings: dict[int, tuple[Strategy, str]] = {}
+        self.spellings: dict[int, tuple[Strategy, str]] = {} if before is None else before.spellings
         self.spent: dict[Op, float] = {}
         self.sending: set[Op] = set()
         self.planned_seconds = 0.0
@@ -375,10 +380,13 @@ class Planner:
 
     def _there(self, op: Op, strategy: Strategy) -> tuple[Value, ...] | None:
         """The operands of an op, where each exists as the strategy has it."""
-        partitioned = self.partitioned
-        found = [partitioned[v].shardings.get(at) for v, at in zip(op.operands, strategy.operands, strict=True)]
-        there = tuple([local for local in found if local is not None])
-        return there if len(there) == len(found) else None
+        found: list[Value] = []
+        for value, at in zip(op.operands, strategy.operands, strict=True):
+            local = self.partitioned[value].shardings.get(at)
+            if local is None:
+                return None
+            found.append(local)
+        return tuple(found)
 
     def _operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...]:
         """The operands of an op, resharded for a strategy."""
@@ -448,13 +456,11 @@ class Planner:
         return (op,) if rewrite is None else rewrite(op, self)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
-        own = factor_rule(op)
-        if own is None:
-            raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        rule, strategy = self.decisions.of(self.selector, op, own, self._situation(b, op))
+        situation, is_pending = self._situation(b, op)
+        rule, strategy = self.decisions.of(self.selector, op, situation, is_pending=is_pending)
         operands = self._there(op, strategy)
         if operands is None or strategy.excess:
-            self._warn(op, own, strategy)
+            self._warn(op, strategy)
         if operands is None:
             operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
@@ -470,21 +476,25 @@ class Planner:
             cause = Cause("annotation", "shard", name=annotated.name)
             self.reshard_to(result, self.partitioned[annotated].wanted, op.span, cause)
 
-    def _situation(self, b: RegionBuilder, op: Op) -> Situation:
-        """Where the op's operands are, and where they and its results are wanted."""
+    def _situation(self, b: RegionBuilder, op: Op) -> tuple[Situation, bool]:
+        """Where the op's operands are, and where they and its results are wanted; whether a reduction is pending."""
         times, here = self.times, self.times.get(b, 1.0)
         known: list[tuple[ClosedSharding, ...]] = []
         recomputable: list[bool] = []
         shares: list[float] = []
         wanted: list[ClosedSharding] = []
+        is_pending = False
         for value in op.operands:
             partitioned = self.partitioned[value]
-            known.append(self._known(value, partitioned))
+            have = self._known(value, partitioned)
+            known.append(have)
+            for sharding in have:
+                is_pending = is_pending or bool(sharding.partial)
             recomputable.append(partitioned.recompute is not None)
             shares.append(partitioned.share * times.get(partitioned.home, 1.0) / here)
             wanted.append(partitioned.wanted)
         results = tuple([self.wanted(v) for v in op.results])
-        return Situation(tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results)
+        return Situation(tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results), is_pending
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
@@ -494,8 +504,10 @@ class Planner:
         is_reduced = value in self.facts.reduced_anyway or value in self.reduced_once
         return (*have, partitioned.wanted) if is_reduced else have
 
-    def _warn(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
+    def _warn(self, op: Op, strategy: Strategy) -> None:
         """Of memory, and of gathers: once for each sharding that a value is brought to."""
+        rule = signature_of(op).rule
+        assert rule is not None
         if strategy.excess:
             self.warnings.append(beyond_memory(op, strategy.excess, self.options.memory_limit))
         operands = [self.partitioned[v] for v in op.operands]

@@ -14,7 +14,7 @@ from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes, cost_of_regions, seconds_of
 from passes.partition.closed_sharding import bytes_of
 from passes.partition.plan.plan import Plan
-from passes.partition.write.writer import Writer
+from passes.partition.write.writer import Writer, write_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
 def bytes_received(plan: Plan) -> float:
     """Bytes that the worst device receives in what a plan becomes, each op by itself."""
     functions: dict[str, float] = {}
-    for function in callees_first(Writer(plan).written()):
+    for function in callees_first(write_plan(plan)):
         functions[function.name] = _received(function.body.ops, functions)
     return functions[plan.program.entry]
 

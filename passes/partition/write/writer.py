@@ -33,8 +33,12 @@ from passes.signatures import signature_of
 
 
 def write_plan(plan: Plan) -> Program:
-    """The SPMD program that a plan describes."""
-    return Writer(plan).written()
+    """The SPMD program that a plan describes, written once."""
+    written = plan.written
+    if written is None:
+        written = Writer(plan).written()
+        object.__setattr__(plan, "written", written)
+    return written
 
 
 class Writer:

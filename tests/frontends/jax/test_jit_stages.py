@@ -413,3 +413,20 @@ def test_arguments_are_named_by_their_paths() -> None:
     forward, backward = part.linearised((0, 1, 2))[0], part.batched(2, (0, 0, 0), None)[0]
     for made in (part, forward, backward):
         assert [p.name for p in made.partitioned.program.main.params] == ["bias", "layers_0_kernel", "inputs_0"]
+
+
+def test_a_function_of_elements_is_lowered_once_for_all_calls() -> None:
+    """Those of one form: on scalars, and mapped over elements."""
+
+    def stepped(x: Any, times: int) -> Any:
+        for _ in range(times):
+            x = jax.lax.nextafter(x, jnp.ones_like(x))
+        return x, jax.lax.nextafter(x[0], x[1])
+
+    x = np.linspace(-1, 2, 8, dtype=np.float32)
+    options: Any = {"mesh": {"x": 8}, "in_shardings": P("x")}
+    lowered = [spmdc.jit(functools.partial(stepped, times=times), **options).lower(x) for times in (3, 40)]
+    few, many = (str(one.as_text()).count("stablehlo.bitcast_convert") for one in lowered)
+    assert few == many
+    for found, expected in zip(lowered[1].compile()(x), jax.jit(functools.partial(stepped, times=40))(x), strict=True):
+        np.testing.assert_array_equal(found, expected)

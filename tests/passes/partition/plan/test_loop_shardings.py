@@ -272,7 +272,7 @@ def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypa
     one = "n{k}, r{k} = while(i = 0, v = {v}, trip_count=2) cond {{ return i < 2 }} do {{ return i + 1, cumsum(v, 0) }}"
     loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
     spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))
-    assert len(found) == PLANS
+    assert len(found) == 1, "for both plans"
 
 
 def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_every_trial(
@@ -292,7 +292,7 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     spmdc.partition(spmdc.parse(f"mesh (x=4)\n{main} {{\n{loop}{inside} }}\nreturn x, y, z }}"))
     rounds, values = 2, 4
     assert len(looked) == PLANS * rounds * values
-    assert len(set(looked)) == PLANS * values
+    assert len(set(looked)) == values, "for both plans"
 
 
 def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
