@@ -33,7 +33,7 @@ from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
-from passes.propagation.survival import surviving_dims
+from passes.propagation.survival import extreme_dims, made_along, surviving_dims
 from passes.propagation.traffic import bytes_between, local_bytes
 from passes.rewrite import map_values
 from passes.sub_axes import find_sub_axes
@@ -294,24 +294,25 @@ class _Propagation:
     def _ending(self, node: Node, claims: Iterable[Claim]) -> Collection[int]:
         """The factors among those that an axis is wanted for that are reduced here, or by all that is computed of the
         results, unless all of them are: what an axis on one of these saves here is sent then, in each iteration of the
-        loops around."""
+        loops around. Where there are none, those over which extremes are found on the way."""
         owner: dict[AxisRef, int] = {}
         if node.op is None or all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes):
             return ()
         factors = {f for _, f, _ in claims}
         here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
-        ending = here.union(f for f in factors if self._is_reduced_later(node, f))
+        made = {f: made_along(node, f) for f in factors}
+        ending = here.union(f for f in factors if made[f] and self._surviving.isdisjoint(made[f]))
+        if not ending:
+            ending = {f for f in factors if not self._extreme.isdisjoint(made[f])}
         return ending if ending != factors else here
-
-    def _is_reduced_later(self, node: Node, f: int) -> bool:
-        given = node.relation.given
-        results = zip(node.tensors[given:], node.relation.sides[given:], strict=True)
-        made = [(value, dim) for value, side in results for dim, factors in enumerate(side) if f in factors]
-        return bool(made) and self._surviving.isdisjoint(made)
 
     @cached_property
     def _surviving(self) -> frozenset[tuple[Value, int]]:
         return surviving_dims(self.nodes)
+
+    @cached_property
+    def _extreme(self) -> frozenset[tuple[Value, int]]:
+        return extreme_dims(self.nodes)
 
     # Where the op at which an axis is wanted for several factors leaves a tensor free.
 
