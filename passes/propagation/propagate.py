@@ -10,7 +10,8 @@ When tensors of an op disagree on a factor, or an axis is wanted by two factors,
 priority, then factors that more tensors share, then the larger tensor, then factors that are not reduced later, then
 operand order. A tensor that a loop makes anew in each iteration is as large as those of all iterations, for it would be
 sent in each; not where the axis would only have what is computed of it reduced in each. Last, operands on which the
-axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves.
+axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves; they and
+results also, where it moves less.
 
 Every axis on every value keeps its reason.
 """
@@ -319,14 +320,18 @@ class _Propagation:
     def _split_what_is_free(self) -> None:
         """An axis splits one factor of an op only. Operands that do not have that factor may have the axis on another:
         so it is where parameters then arrive split, if that saves twice the bytes that are resharded for it, which
-        one device sends and another receives."""
+        one device sends and another receives; elsewhere, if devices then receive less. So may results: a sum over the
+        axis is scattered along it, or an operand is gathered and the result is not."""
         for number in sorted(self.contested):
             node = self.nodes[number]
             if node.op is None or node.annotates:
                 continue
-            for position, tensor in enumerate(node.relation.rule.operands):
-                wanted = self._wanted(node, {f for dim in tensor for f in dim})
-                self._try(node, position, wanted)
+            rule, given = node.relation.rule, node.relation.given
+            for position, tensor in enumerate(node.relation.sides):
+                mine = {f for dim in tensor for f in dim}
+                if position >= given:
+                    mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
+                self._try(node, position, self._wanted(node, mine))
 
     def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
         """Spreads what is wanted to one tensor, and from there; takes it back if that does not save enough. No tensor
@@ -343,11 +348,12 @@ class _Propagation:
         split = self._bytes(parameters, nodes.values())
         self._forget(learned)
         whole = self._bytes(parameters, nodes.values())
-        is_worth_it = bool(parameters) and split[0] + 2 * split[1] <= whole[0] + 2 * whole[1]
-        if parameters:
+        is_worth_it = split[0] + 2 * split[1] <= whole[0] + 2 * whole[1] if parameters else split[1] < whole[1]
+        if parameters or is_worth_it:
             does, now, other = ("is", split, whole) if is_worth_it else ("is not", whole, split)
             arrive, between = (f"{did:,.0f} and not {might:,.0f} bytes" for did, might in zip(now, other, strict=True))
-            found = f"{node.tensors[position].name} {does} split too: {arrive} arrive, {between} are received"
+            arrives = f"{arrive} arrive, " if parameters else ""
+            found = f"{node.tensors[position].name} {does} split too: {arrives}{between} are received"
             self.weighed.setdefault(node.number, []).append(found)
         if is_worth_it:
             for reason in learned:
