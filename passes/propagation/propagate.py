@@ -10,7 +10,8 @@ When tensors of an op disagree on a factor, or an axis is wanted by two factors,
 priority, then factors that more tensors share, then the larger tensor, then factors that are not reduced later, then
 operand order. A tensor that a loop makes anew in each iteration is as large as those of all iterations, for it would be
 sent in each; not where the axis would only have what is computed of it reduced in each. Last, operands on which the
-axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves.
+axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves; they and
+results also, where it moves less.
 
 Every axis on every value keeps its reason.
 """
@@ -33,7 +34,7 @@ from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
-from passes.propagation.survival import surviving_dims
+from passes.propagation.survival import extreme_dims, made_along, surviving_dims
 from passes.propagation.traffic import bytes_between, local_bytes
 from passes.rewrite import map_values
 from passes.sub_axes import find_sub_axes
@@ -294,38 +295,43 @@ class _Propagation:
     def _ending(self, node: Node, claims: Iterable[Claim]) -> Collection[int]:
         """The factors among those that an axis is wanted for that are reduced here, or by all that is computed of the
         results, unless all of them are: what an axis on one of these saves here is sent then, in each iteration of the
-        loops around."""
+        loops around. Where there are none, those over which extremes are found on the way."""
         owner: dict[AxisRef, int] = {}
         if node.op is None or all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes):
             return ()
         factors = {f for _, f, _ in claims}
         here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
-        ending = here.union(f for f in factors if self._is_reduced_later(node, f))
+        made = {f: made_along(node, f) for f in factors}
+        ending = here.union(f for f in factors if made[f] and self._surviving.isdisjoint(made[f]))
+        if not ending:
+            ending = {f for f in factors if not self._extreme.isdisjoint(made[f])}
         return ending if ending != factors else here
-
-    def _is_reduced_later(self, node: Node, f: int) -> bool:
-        given = node.relation.given
-        results = zip(node.tensors[given:], node.relation.sides[given:], strict=True)
-        made = [(value, dim) for value, side in results for dim, factors in enumerate(side) if f in factors]
-        return bool(made) and self._surviving.isdisjoint(made)
 
     @cached_property
     def _surviving(self) -> frozenset[tuple[Value, int]]:
         return surviving_dims(self.nodes)
+
+    @cached_property
+    def _extreme(self) -> frozenset[tuple[Value, int]]:
+        return extreme_dims(self.nodes)
 
     # Where the op at which an axis is wanted for several factors leaves a tensor free.
 
     def _split_what_is_free(self) -> None:
         """An axis splits one factor of an op only. Operands that do not have that factor may have the axis on another:
         so it is where parameters then arrive split, if that saves twice the bytes that are resharded for it, which
-        one device sends and another receives."""
+        one device sends and another receives; elsewhere, if devices then receive less. So may results: a sum over the
+        axis is scattered along it, or an operand is gathered and the result is not."""
         for number in sorted(self.contested):
             node = self.nodes[number]
             if node.op is None or node.annotates:
                 continue
-            for position, tensor in enumerate(node.relation.rule.operands):
-                wanted = self._wanted(node, {f for dim in tensor for f in dim})
-                self._try(node, position, wanted)
+            rule, given = node.relation.rule, node.relation.given
+            for position, tensor in enumerate(node.relation.sides):
+                mine = {f for dim in tensor for f in dim}
+                if position >= given:
+                    mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
+                self._try(node, position, self._wanted(node, mine))
 
     def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
         """Spreads what is wanted to one tensor, and from there; takes it back if that does not save enough. No tensor
@@ -342,11 +348,12 @@ class _Propagation:
         split = self._bytes(parameters, nodes.values())
         self._forget(learned)
         whole = self._bytes(parameters, nodes.values())
-        is_worth_it = bool(parameters) and split[0] + 2 * split[1] <= whole[0] + 2 * whole[1]
-        if parameters:
+        is_worth_it = split[0] + 2 * split[1] <= whole[0] + 2 * whole[1] if parameters else split[1] < whole[1]
+        if parameters or is_worth_it:
             does, now, other = ("is", split, whole) if is_worth_it else ("is not", whole, split)
             arrive, between = (f"{did:,.0f} and not {might:,.0f} bytes" for did, might in zip(now, other, strict=True))
-            found = f"{node.tensors[position].name} {does} split too: {arrive} arrive, {between} are received"
+            arrives = f"{arrive} arrive, " if parameters else ""
+            found = f"{node.tensors[position].name} {does} split too: {arrives}{between} are received"
             self.weighed.setdefault(node.number, []).append(found)
         if is_worth_it:
             for reason in learned:

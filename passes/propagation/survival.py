@@ -1,4 +1,5 @@
-"""Which dims of a program's values outlive the ops that use them, and which are only ever reduced."""
+"""Which dims of a program's values outlive the ops that use them, which are only ever reduced, and over which of them
+extremes are found on the way."""
 
 from __future__ import annotations
 
@@ -25,6 +26,36 @@ def surviving_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
         for value, side in zip(node.tensors[:given], rule.operands, strict=True):
             surviving.update((value, dim) for dim, factors in enumerate(side) if not live.isdisjoint(factors))
     return frozenset(surviving)
+
+
+def extreme_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
+    """The dims of values over which ops find a maximum, or what else is no sum, before a loop or a return passes on
+    what is made of them: where a device has a part of the dim, that is sent at once. A sum can stay pending."""
+    found: set[tuple[Value, int]] = set()
+    for node in reversed(nodes):
+        given, rule = node.relation.given, node.relation.rule
+        if node.op is None:
+            continue
+        factors = set(_extreme(rule))
+        for value, side in zip(node.tensors[given:], rule.results, strict=True):
+            factors.update(f for dim, own in enumerate(side) if (value, dim) in found for f in own)
+        if not factors:
+            continue
+        for value, side in zip(node.tensors[:given], rule.operands, strict=True):
+            found.update((value, dim) for dim, own in enumerate(side) if not factors.isdisjoint(own))
+    return frozenset(found)
+
+
+def made_along(node: Node, f: int) -> list[tuple[Value, int]]:
+    """The dims of a node's results that have that factor."""
+    given = node.relation.given
+    results = zip(node.tensors[given:], node.relation.sides[given:], strict=True)
+    return [(value, dim) for value, side in results for dim, factors in enumerate(side) if f in factors]
+
+
+@lru_cache(maxsize=1024)
+def _extreme(rule: FactorRule) -> tuple[int, ...]:
+    return tuple(f for f, factor in enumerate(rule.factors) if factor.reduction not in (None, "sum"))
 
 
 @lru_cache(maxsize=1024)

@@ -494,3 +494,28 @@ def test_what_is_free_is_found_in_steps_linear_in_the_program() -> None:
         return spmdc.propagate(spmdc.parse(text)).propagated.steps
 
     assert steps(32) < 2.2 * steps(16)
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "found"),
+    [
+        # The columns of w are split too: l is gathered, or the sum is scattered.
+        ("l: f32[16, 8@a], w: f32[8, 8@a]) -> (o: f32[16, 8]) { return matmul(l, w) }", "o", "f32[16, 8@a]"),
+        ("l: f32[4@a, 8], w: f32[8@a, 16]) -> (o: f32[4, 16]) { return matmul(l, w) }", "o", "f32[4@a, 16]"),
+        # Its rows are: the sum before it is scattered.
+        (
+            """l: f32[32, 32@a], v: f32[32@a, 16], w: f32[16@a, 8]) -> (o: f32[32, 8@a]) {
+                h = matmul(l, v)
+                return matmul(tanh(h), w)
+            }""",
+            "h",
+            "f32[32, 16@a]",
+        ),
+        # Nothing is saved: a sum of its rows would be reduced twice.
+        ("l: f32[4@a, 8], w: f32[8@a, 9]) -> (o: f32[9]) { return sum(matmul(l, w), 0) }", "o", "f32[9]{replicated}"),
+    ],
+)
+def test_what_nobody_annotated_is_split_by_an_axis_of_another_factor_where_less_is_received(
+    program: str, name: str, found: str
+) -> None:
+    assert shardings(f"mesh (a=2)\ndef main({program}")[name] == found
