@@ -39,7 +39,8 @@ class Chosen:
     def of(
         function: Callable[..., Any], positions: int | Sequence[int] | None, names: str | Iterable[str] | None
     ) -> Chosen:
-        """Of positions and names, those that are None are those of the others, as for `jax.jit`."""
+        """The arguments with these positions and names. If one of the two is None, it follows from the other, as in
+        `jax.jit`."""
         by_position = {positions} if isinstance(positions, int) else set(positions or ())
         by_name = {names} if isinstance(names, str) else set(names or ())
         try:
@@ -57,7 +58,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Options:
-    """What `jit` is given besides the function."""
+    """The options of `jit`."""
 
     mesh: MeshLike | None
     in_shardings: Any
@@ -71,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Call:
-    """What one call gives: the dynamic arguments as leaves, and all that a specialisation is looked up by."""
+    """The dynamic arguments of a call as leaves, and the key by which its specialisation is looked up."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -84,7 +85,7 @@ class Call:
     key: Hashable
 
     def donated(self, options: Options) -> tuple[int, ...]:
-        """The leaves of arguments that are donated, by position."""
+        """The donated leaves, by position."""
         args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
         positions = [i for i in range(len(self.args)) if i not in options.static.positions]
         given = [a for i, a in zip(positions, args, strict=True) if i in options.donated.positions]
@@ -93,26 +94,27 @@ class Call:
 
     @property
     def is_typed(self) -> bool:
-        """Whether types can express how the arguments are sharded."""
+        """Whether types can express the shardings of the arguments."""
         pairs = zip(self.placed, self.declared, strict=True)
         return is_explicit(self.mesh) and all(p is None or d is not None for p, d in pairs)
 
 
 def type_sharding(leaf: Any) -> NamedSharding | None:
-    """How a value that JAX is tracing is sharded, by its type."""
+    """The sharding in the type of a value that JAX is tracing."""
     sharding = getattr(jax.typeof(leaf), "sharding", None) if isinstance(leaf, jax.core.Tracer) else None
     return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
 
 
 def is_on_a_mesh(leaf: Any) -> bool:
-    """Whether it is an array, or a reference to one, that was put somewhere on a mesh, or the type of one."""
+    """Whether it is an array on a mesh, or a reference to one, or the type of one."""
     if isinstance(leaf, jax.core.Tracer) or not isinstance(getattr(leaf, "sharding", None), NamedSharding):
         return False
     return isinstance(leaf, jax.ShapeDtypeStruct) or (isinstance(leaf, jax.Array | jax.Ref) and leaf.committed)
 
 
 def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
-    """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
+    """The sharding of a committed array, or the one in the type of a value that JAX is tracing, if it is on this
+    mesh."""
     found: Any = leaf.sharding if is_on_a_mesh(leaf) else type_sharding(leaf)
     if found is None or mesh_of(found.mesh).axes != mesh_of(mesh).axes:
         return None
@@ -120,7 +122,7 @@ def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
 
 
 def _shortest(sharding: NamedSharding) -> NamedSharding:
-    """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
+    """The same sharding without unsplit dims at its end, which some spell out and others do not."""
     spec: Any = sharding.spec
     make: Any = PartitionSpec
     entries = spec.partitions
@@ -131,7 +133,7 @@ def _shortest(sharding: NamedSharding) -> NamedSharding:
 
 
 class FunctionTrace:
-    """A function as JAX traces it for a call: its `lowering` on `mesh`, with arguments sharded by their types as
+    """A function traced by JAX for a call: its `lowering` on `mesh`, with arguments sharded by their types as
     `declared`."""
 
     def __init__(self, function: Callable[..., Any], static: Chosen, call: Call) -> None:
@@ -147,9 +149,9 @@ class FunctionTrace:
         self.captured = tuple(c for c in self.closed_over if isinstance(c, jax.core.Tracer))
         jaxpr: Any = self.lowering.traced.jaxpr
         self.references = tuple(c for c in (*self.closed_over, *jaxpr.consts) if isinstance(c, jax.Ref))
-        """Those that it closes over."""
+        """The references that it closes over."""
         self.names = argument_names(jaxpr)[len(self.closed_over) :]
-        """Of its leaves: names of parameters, and paths behind them."""
+        """The names of its leaves: of parameters, with paths to the leaves."""
 
     @uncollected()
     def _traced(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
