@@ -155,10 +155,10 @@ class FunctionTrace:
 
     @uncollected()
     def _traced(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
-        """The function traced, on which mesh, and how its arguments are sharded by their types there.
+        """The traced function, its mesh, and the shardings of its arguments by their types on that mesh.
 
-        Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
-        speaks of types is reported.
+        If types do not determine how an op is split, they leave it to the partitioner; a function that itself uses
+        types is reported.
         """
 
         def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
@@ -182,17 +182,17 @@ class FunctionTrace:
                 raise ambiguous from None
 
     def bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these leaves where they are dynamic."""
+        """The arguments with these leaves as the dynamic ones."""
         dynamic, keywords = self._tree.unflatten(leaves)
         rest = iter(dynamic)
         return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
 
 class Specialisation:
-    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
+    """A function for arguments of some shapes: traced immediately, partitioned and compiled when it is first run.
 
-    `part` takes and returns arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
-    typed. Here they become what JAX has for them.
+    `part` takes and returns arrays of numbers: random keys as their words, and Python's numbers without weak types.
+    Here they are converted from and to JAX's own.
     """
 
     def __init__(self, trace: FunctionTrace, options: Options, call: Call) -> None:
@@ -203,7 +203,7 @@ class Specialisation:
         effects = frozenset(jaxpr.effects)
         self.is_along_axes = uses_named_axes(effects)
         self.captured = trace.captured
-        """Values that JAX is tracing around the function: to the program, its first parameters."""
+        """Values around the function that JAX is tracing: the first parameters of the program."""
         around_types = [type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
@@ -215,7 +215,7 @@ class Specialisation:
         out_avals = jax.tree.leaves(lowering.traced.out_avals)
         ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
         out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
-        # Types, which name Explicit axes, spell out all dims of a sharding.
+        # Types, which name Explicit axes, have all dims of a sharding.
         placed_by = () if is_explicit(call.mesh) else call.placed
         given = dict.fromkeys(p for p in placed_by if isinstance(p, NamedSharding | PartitionSpec))
         names = trace.names
@@ -247,7 +247,7 @@ class Specialisation:
         )
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """The results for leaves that JAX is tracing, or while it traces something."""
+        """The results for leaves that JAX is tracing, or during a trace."""
         given = zip((*self.captured, *leaves), self.part.avals, strict=True)
         arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in given]
         results = zip(self.part(*arrays), self.signature.out_avals, strict=True)
@@ -259,7 +259,7 @@ class Specialisation:
 
     @functools.cached_property
     def execution(self) -> Execution:
-        """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
+        """The compiled function for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
         if self.captured:
             raise uses_values_around(self._trace.function)
         return Execution(self.part.executable, self.part.mesh, self.signature)
@@ -272,9 +272,9 @@ class Specialisation:
 
 
 def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:
-    """A function as it was traced among named axes and values that it closes over, from arrays to arrays.
+    """A function as traced with named axes and closed-over values, from arrays to arrays.
 
-    The first arrays are the open values among those that it closes over.
+    The first arrays are the closed-over values that are tracers.
     """
     leaves = iter([restored(x, type) for x, type in zip(arrays, types, strict=True)])
     around = [next(leaves) if c is _DYNAMIC else c for c in closed_over]
@@ -290,11 +290,11 @@ def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | Non
 
 
 def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
-    """How a value is sharded by its type, if that specifies all: of a mesh with Explicit axes only."""
+    """The sharding in a value's type, if that determines all: on a mesh with Explicit axes only."""
     types = mesh.axis_types if isinstance(mesh, JaxMesh | AbstractMesh) else ()
     sharding = getattr(aval, "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and set(types) == {AxisType.Explicit} else None
 
 
 _DYNAMIC = object()
-"""Stands for an argument that is no static one, and for a value that JAX is tracing around the function."""
+"""Stands for a dynamic argument, and for a closed-over value that JAX is tracing."""
