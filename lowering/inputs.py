@@ -11,7 +11,7 @@ from ir.types import Array, TensorType, dtype_of
 
 
 def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[Array, ...]:
-    """The arrays as numpy arrays. Raises SpmdcError E501 that names every one that does not fit."""
+    """The arrays as numpy arrays. Raises SpmdcError E501 that names every array that does not match its parameter."""
     problems = Diagnostics()
     params = program.main.params
     given = tuple(_as_array(a) for a in arrays)
@@ -28,7 +28,7 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
 
 
 def misfits(param: Value, array: Array) -> list[Diagnostic]:
-    """What is wrong with an array for that parameter (E501)."""
+    """The errors in an array for that parameter (E501)."""
     wanted = param.of or param.type
     if array.dtype == wanted.dtype.numpy and array.shape == wanted.shape:
         return []
@@ -38,7 +38,7 @@ def misfits(param: Value, array: Array) -> list[Diagnostic]:
 
 
 def _as_array(given: npt.ArrayLike) -> Array:
-    """Anything that numpy cannot read as a tensor becomes an array of objects, which no program takes."""
+    """Anything that numpy cannot read as a tensor becomes an array of objects, which no program accepts."""
     try:
         return np.asarray(given)
     except ValueError:

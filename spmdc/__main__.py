@@ -1,4 +1,4 @@
-"""Where the command line begins: an interruption ends it quietly even while its modules are imported."""
+"""The entry of the command line: an interruption ends it without a traceback even while its modules are imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        gc.freeze()  # The process ends, and would look for garbage among all that it holds.
+        gc.freeze()  # The process ends here; a collection would examine all of its objects.
 
 
 if __name__ == "__main__":

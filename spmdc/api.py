@@ -67,7 +67,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PropagatedProgram:
-    """A program with a sharding on every value, and why."""
+    """A program with a sharding for every value, and the reasons."""
 
     propagated: Propagated
     seconds: float = 0.0
@@ -87,20 +87,20 @@ class PropagatedProgram:
         return print_program(self.program, locations=locations)
 
     def why(self, name: str) -> str:
-        """Where each axis on the value of that name came from, step by step back to an annotation."""
+        """The origin of each axis on the value of that name, step by step back to an annotation."""
         return Lines(explain_value(self.propagated, name))
 
     def picture(self, name: str) -> Picture:
-        """What each device holds of the value of that name. Raises SpmdcError (E101) if there is none."""
+        """The part of the value of that name that each device has. Raises SpmdcError (E101) if there is none."""
         return picture_of(self.program, values_named(self.program, name)[0][1])
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionedProgram:
-    """One program for all devices, and what is known about how it came to be.
+    """One program for all devices, and what is known about how it was made.
 
-    `options` are those that it was partitioned with. `warnings` are of data gathered for lack of a better way,
-    `timings` the seconds each pass took.
+    `options` are those that it was partitioned with. `warnings` are about operands that are gathered for lack of a
+    better way, and `timings` has the seconds of each pass.
     """
 
     program: Program
@@ -122,12 +122,12 @@ class PartitionedProgram:
         return print_program(self.program, locations=locations)
 
     def why(self, name: str) -> str:
-        """Where each axis on the value of that name came from, step by step back to an annotation."""
+        """The origin of each axis on the value of that name, step by step back to an annotation."""
         return Lines(explain_value(self.propagated, name))
 
     def picture(self, name: str) -> Picture:
-        """What each device holds of the value of that name in the program that was partitioned. Raises SpmdcError
-        (E101) if there is none."""
+        """The part of the value of that name that each device has, in the program that was partitioned. Raises
+        SpmdcError (E101) if there is none."""
         return picture_of(self.propagated.program, values_named(self.propagated.program, name)[0][1])
 
     def collectives(self) -> list[Collective]:
@@ -135,21 +135,21 @@ class PartitionedProgram:
         return collectives_of(self.program)
 
     def graph(self) -> Graph:
-        """What waits for what on a device: a networkx graph of the ops of the entry (`ir.graph`)."""
+        """The dataflow graph of a device: a networkx graph of the ops of the entry (`ir.graph`)."""
         return dataflow(self.program.main.body.ops)
 
     def received_bytes(self) -> int:
-        """Bytes that the worst device receives in one run; loops whose trips are not known count once."""
+        """Bytes that the worst device receives in one run; loops of unknown trip count count once."""
         return received_bytes(self.program)
 
     def peak_bytes(self) -> int:
-        """The most bytes of its values that a device has at one time, were each op by itself (`passes.cost.memory`):
-        what plans reckon with. `cost().peak` is what compiled kernels take of a machine's memory, which store less."""
+        """The most bytes of its values that a device has at one time if no ops are fused (`passes.cost.memory`), as
+        plans assume. `cost().peak` is the memory that compiled kernels take on a machine, which store less."""
         return peak_bytes(self.program)
 
     def cost(self, by: By = "line", machine: Machine | str | None = None) -> Cost:
-        """What the program takes on a machine, by default the one that it was partitioned for: seconds of arithmetic,
-        memory and network, `by` line, op, kind of op, mesh axis, value that is sent, loop or function, and in all.
+        """The cost of the program on a machine, by default the one that it was partitioned for: seconds of arithmetic,
+        memory and network, `by` line, op, kind of op, mesh axis, value that is sent, loop or function, and in total.
         Raises SpmdcError (E601, E604)."""
         if by not in BY:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
@@ -159,9 +159,9 @@ class PartitionedProgram:
     def trace(
         self, machine: Machine | str | None = None, *, inputs: Sequence[npt.ArrayLike] | None = None
     ) -> dict[str, object]:
-        """What a device does when on a machine, by default the one that the program was partitioned for, as data of
-        Chrome's trace event format; with `inputs`, also what each of JAX's devices did in a run. Raises SpmdcError
-        (E601, E604; E501, E502, E503 if it cannot be run)."""
+        """The timeline of a device on a machine, by default the one that the program was partitioned for, in Chrome's
+        trace event format; with `inputs`, also what each of JAX's devices did in a run. Raises SpmdcError (E601, E604;
+        E501, E502, E503 if it cannot be run)."""
         trace = trace_of(self.program, Machine.of(self.options.machine if machine is None else machine))
         if inputs is None:
             return trace
@@ -171,16 +171,16 @@ class PartitionedProgram:
         return with_measured(trace, self.with_even_results().program, inputs)
 
     def device_order(self) -> tuple[int, ...] | None:
-        """The number of the device at each position of the mesh that costs were reckoned for, counted row-major in the
-        dims of the machine's network. None for a machine with equal links, on which any order is as good."""
+        """The number of the device at each position of the mesh that costs were estimated for, in row-major order of
+        the dims of the machine's network. None for a machine with equal links, for which any order is as good."""
         placement = self.options.machine.laid_out(self.program.meshes).placement
         return None if placement is None else placement.device_order(self.program.mesh)
 
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and returns whole arrays.
 
-        With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers that a
-        `seed` other than 0 draws. Raises SpmdcError (E501) if the arrays do not fit.
+        With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers drawn
+        with a `seed` other than 0. Raises SpmdcError (E501) if the arrays do not match.
         """
         # Imported late, as in `evaluate`: most who partition a program do not run it here.
         from lowering.reference import simulate
@@ -188,10 +188,10 @@ class PartitionedProgram:
         return simulate(self.program, *map(np.asarray, arrays), poison=poison, seed=seed)
 
     def with_even_results(self) -> PartitionedProgram:
-        """The program that `to_jax` and `jax_source` are of, with what it sends and takes.
+        """The program that `to_jax` runs and `jax_source` prints.
 
-        Arrays of JAX's know of even shards on one mesh alone. So results that are sharded otherwise (a dim that its
-        axes do not divide, a pending reduction) are resharded at the end: uneven dims are whole then.
+        JAX's arrays have even shards on a single mesh only. So results with other shardings (a dim that its axes do not
+        divide, a pending reduction) are resharded at the end: uneven dims are unsplit then.
         """
         return replace(self, program=handed_on(self.program, self.options))
 
@@ -208,11 +208,11 @@ class PartitionedProgram:
         return hlo_text(self.program)
 
     def compile(self, target: str, *, donate: str | Sequence[str] = ()) -> CompiledProgram:
-        """What the compiler of a target such as "tpu-v3:4x4" makes of the program: memory, cycles, collectives. Results
-        take the memory of the arguments that `donate` names, as in `to_jax`.
+        """The program as compiled for a target such as "tpu-v3:4x4": memory, cycles, collectives. Results reuse the
+        memory of the arguments that `donate` names, as in `to_jax`.
 
-        No TPU is needed, but libtpu. Raises SpmdcError: E517 without it, E516 if there is no such target, or it has
-        fewer devices than the mesh, E518 if it does not compile the program, E101 for a name of no argument.
+        This needs libtpu, but no TPU. Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it
+        has fewer devices than the mesh, E518 if it does not compile the program, E101 for a name that is no argument.
         """
         # Imported late, as jax is.
         from spmdc.compiled import compile_for
@@ -225,24 +225,25 @@ class PartitionedProgram:
     ) -> Callable[..., tuple[Any, ...]]:
         """A callable on whole arrays that runs the program on JAX devices, by default on as many as the mesh has.
 
-        Results take the memory of the arguments that `donate` names, as with `donate_argnames` of `jax.jit`: arrays of
-        JAX's that are sharded as the program takes them are deleted by a call, others are copied first. An argument of
-        which no result has the type and the sharding is warned of (UserWarning), and keeps its memory.
+        Results reuse the memory of the arguments that `donate` names, as with `donate_argnames` of `jax.jit`. A call
+        deletes donated JAX arrays that are sharded as the program takes them; others are copied first. An argument that
+        matches the type and sharding of no result causes a UserWarning, and keeps its memory.
 
-        Raises SpmdcError: E502, E503 if there are fewer devices, E101 for a name of no argument; called, E501 if arrays
-        do not fit, E514 if one that is donated is given twice. RuntimeError if one has been donated before.
+        Raises SpmdcError: E502, E503 if there are fewer devices, E101 for a name that is no argument. The callable
+        raises E501 if arrays do not match, E514 if a donated one is passed twice, and RuntimeError if one has been
+        donated before.
         """
         program = self.with_even_results().program
         return compile(program, devices, donate=_positions(program, donate))
 
 
 def _positions(program: Program, names: str | Sequence[str]) -> list[int]:
-    """Those of arguments. Raises SpmdcError (E101) for a name of none."""
+    """The positions of arguments. Raises SpmdcError (E101) for a name that is no argument."""
     return [_position(program, name) for name in ((names,) if isinstance(names, str) else names)]
 
 
 def _position(program: Program, name: str) -> int:
-    """That of an argument. Raises SpmdcError (E101) if the program has none of this name."""
+    """The position of an argument. Raises SpmdcError (E101) if the program has none of this name."""
     names = [p.name for p in program.main.params]
     if name not in names:
         close = difflib.get_close_matches(name, names, 3)
@@ -273,10 +274,10 @@ def plan(
     recompute: Recompute = "auto",
     decide: Decide | None = None,
 ) -> Plan:
-    """What `partition` would do, as a program that can be read, priced and edited; its arguments are those of
+    """The decisions of `partition`, as a program that can be read, priced and edited. The arguments are those of
     `partition`. A program that is a plan already is checked (E309, E413).
 
-    `decide` may decide for some ops in the place of the cost model (`passes.partition.Decide`).
+    `decide` may override the cost model for some ops (`passes.partition.Decide`).
     """
     state, source = _begun(program, mesh)
     options = policy(machine, memory_limit, windowed_einsum, recompute)
@@ -298,24 +299,23 @@ def partition(
     passes: Sequence[Pass] | None = None,
     hooks: Sequence[Hook] = (),
 ) -> PartitionedProgram:
-    """The SPMD program (GShard, section 3.3). Propagates first if that was not done, and plans; a plan is written as it
-    is, whatever the other options say.
+    """The SPMD program (GShard, section 3.3). The program is propagated and planned first if that was not done; a plan
+    is written as it is, whatever the other options.
 
     `mesh` has other sizes for the program's axes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
 
-    `machine` is what costs are reckoned for: what a device can do, and what joins devices along each axis; or its name,
-    as for `spmdc.machine`.
-    `memory_limit` is how many bytes on a device an op may take, by default all of the machine's: for operands, results,
-    what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a warning
-    (W002); so has a program that takes more than the machine's memory (W003). `windowed_einsum` says whether einsums
-    whose operands clash are computed in a loop over parts that travel around the devices: "auto" where that is faster
-    or a gathered operand goes beyond the limit, "always" where it is possible, or "never". `recompute` says whether
-    what an op made is computed again where it is needed in another sharding: "auto" where that is faster than sending
-    it, or "never".
+    `machine` is what costs are estimated for: what a device can do, and the links along each axis; or its name, as for
+    `spmdc.machine`. `memory_limit` is the bytes on a device that an op may take, by default all of the machine's: for
+    operands, results, sources of gathers, and buffers. Strategies that take more are chosen only if there are no
+    others, with a warning (W002); a program that takes more than the machine's memory has one too (W003).
+    `windowed_einsum` says whether einsums with operands in conflicting shardings are computed in a loop over parts that
+    rotate around the devices: "auto" where that is faster or a gathered operand exceeds the limit, "always" where it is
+    possible, or "never". `recompute` says whether the result of an op is recomputed where it is needed in another
+    sharding: "auto" where that is faster than sending it, or "never".
 
-    `passes` take the place of `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to one.
-    Each of the `hooks` is called with every pass that made another program, and what it made.
+    `passes` replace `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to another. Each
+    of the `hooks` is called with every pass that changed the program, and its result.
     """
     hooks = (*((verify_after_each,) if verify else ()), *hooks)
     if isinstance(program, Plan):
@@ -338,12 +338,12 @@ def pipeline(
     windowed_einsum: WindowedEinsum = "auto",
     recompute: Recompute = "auto",
 ) -> tuple[Pass, ...]:
-    """The passes of `partition`, in their order."""
+    """The passes of `partition`, in order."""
     return default_pipeline(policy(machine, memory_limit, windowed_einsum, recompute))
 
 
 def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:
-    """Where a pipeline begins, and the program that it is of."""
+    """The state in which a pipeline begins, and the original program."""
     if isinstance(program, PropagatedProgram):
         seconds = {"propagate": program.seconds}
         return Compilation(program.program, program.propagated, timings=seconds), program.program
@@ -353,14 +353,15 @@ def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] 
 
 
 def _reasons(state: Compilation, source: Program) -> Propagated:
-    """What propagation found out; nothing if the program came as a plan."""
+    """The results of propagation; empty if the program came as a plan."""
     return state.propagated if state.propagated is not None else Propagated(source)
 
 
 def policy(
     machine: Machine | str, memory_limit: int | None, windowed_einsum: WindowedEinsum, recompute: Recompute
 ) -> PartitionOptions:
-    """What `partition` is told, as passes take it. Raises SpmdcError (E601, and as `Machine.of` does)."""
+    """The partitioner's options from the arguments of `partition`. Raises SpmdcError (E601, and as `Machine.of`
+    does)."""
     choices = ("windowed_einsum", windowed_einsum, WindowedEinsum), ("recompute", recompute, Recompute)
     for name, given, kind in choices:
         if given not in get_args(kind):
@@ -380,14 +381,14 @@ def _check_can_partition(program: Program) -> None:
 
 
 def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
-    """The program over a mesh of other sizes. Its shardings must name axes that the mesh has, whole."""
+    """The program over a mesh of other sizes. Its shardings must use whole axes of the mesh."""
     if program.stage == "plan":
         raise error("E406", "a plan is for the mesh that it was made for", help="partition the program it came from")
     return replace_mesh(program, mesh)
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
-    """Runs the unpartitioned program in numpy: the oracle. Raises SpmdcError (E501) if the arrays do not fit."""
+    """Runs the unpartitioned program in numpy: the oracle. Raises SpmdcError (E501) if the arrays do not match."""
     from lowering.reference import evaluate as run_reference
 
     return run_reference(program, *map(np.asarray, arrays))

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them, on the command line and in files."""
+"""Numbers of bytes in human-readable form, on the command line and in files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, 
 _SIZES = {unit.lower(): size for unit, size in _UNITS.items()}
 
 BYTE_COUNTS = "4096, 64MiB or 1.5GB"
-"""What they look like, for messages."""
+"""Examples of them, for messages."""
 
 
 def byte_count(text: str) -> int | None:
-    """The bytes that a text such as `4096`, `64MiB` or `1.5GB` says; None if it says no such number."""
+    """The number of bytes of a text such as `4096`, `64MiB` or `1.5GB`; None if it is no such number."""
     match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?) ?(\w*)", text, re.ASCII)
     if match is None or match[2].lower() not in _SIZES:
         return None

@@ -1,4 +1,4 @@
-"""Gradients that fit into memory: which blocks of a program are computed again on the way back, chosen by cost."""
+"""Gradients that fit in memory: which blocks of a program the backward pass recomputes, chosen by cost."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spmdc.api import partition
 from spmdc.frontends.jax.gradients import gradient
 
 _MOST_BLOCKS = 16
-"""Blocks that are tried: for each, the gradient is made and partitioned."""
+"""The most blocks that are tried: for each, the gradient is computed and partitioned."""
 _SHOWN = 8
-"""How many a warning names."""
+"""The most blocks that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The gradient of a program as it is, with the memory that its partitioned form takes on each device at its peak,
-    in bytes, and its time, in seconds, by the machine's model."""
+    """The gradient of a program as it is, with the peak memory of its partitioned form on each device, in bytes, and
+    its time, in seconds, by the machine's model."""
 
     gradient: Program
     peak: int
@@ -32,7 +32,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A program with `checkpoint` ops around these `blocks`, by name, and what its gradient takes with and without
+    """A program with `checkpoint` ops around these `blocks`, by name, and the costs of its gradient with and without
     them."""
 
     program: Program
@@ -41,7 +41,8 @@ class Checkpointed:
     after: Measured
 
     def warnings(self, limit: int) -> tuple[Diagnostic, ...]:
-        """What is computed again (W004), to take no more than `limit` bytes, and whether that is enough."""
+        """A warning of what is recomputed (W004), so that no more than `limit` bytes are taken, and whether that is
+        enough."""
         before, after = self.before, self.after
         if not self.blocks and after.peak <= limit:
             return ()
@@ -67,11 +68,11 @@ def checkpointed(
     machine: Machine | str = "tpu-v3",
     with_value: bool = False,
 ) -> Checkpointed:
-    """The program with as many of its blocks in checkpoints as its gradient needs to take no more than `memory_limit`
-    bytes on each device at its peak.
+    """The program with as many of its blocks in checkpoints as are needed for its gradient to take no more than
+    `memory_limit` bytes on each device at its peak.
 
-    The blocks are the bodies of loops and the functions that are called, those first that compute the most; one stays
-    in a checkpoint if the peak is lower by it, and if it is needed with those that come behind it. `wrt`, `of` and
+    The blocks are the bodies of loops and the functions that are called, in order of decreasing computed bytes. One
+    stays in a checkpoint if that lowers the peak, and if it is still needed with the later ones. `wrt`, `of` and
     `with_value` are as for `gradient`. Raises SpmdcError: E601 for a negative limit, and as `gradient` and `partition`
     do.
     """

@@ -1,7 +1,7 @@
-"""The command line: what can be asked, and what each way of ending means.
+"""The command line: its verbs and options, and its exit statuses.
 
-Exit status 0 is fine, 1 an error in the program (or its inputs), 2 wrong usage, 3 a bug in spmdc. A verb is one module
-of `spmdc.commands`, imported when it is asked for: its `run` takes what the parser here makes.
+Exit status 0 is success, 1 an error in the program (or its inputs), 2 wrong usage, 3 a bug in spmdc. A verb is a module
+of `spmdc.commands`, imported when it is used: its `run` takes the arguments that the parser here returns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STATUS = "exit status: 0 fine, 1 the program or its inputs have errors, 2 wrong
 _BY = ("line", "op", "kind", "axis", "value", "loop", "function")
 _MACHINE = "NAME[:SHAPE]|FILE"
 _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
-"""The verbs that take any number of files, and what the parser calls those."""
+"""The verbs that take any number of files, and the parser's name for these."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Output that was closed goes nowhere, and characters that the terminal lacks are shown by number."""
+    """Redirects closed output to nowhere, and replaces characters that the terminal lacks by their numbers."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
@@ -82,7 +82,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> dict[str, Any]:
-    """The arguments by name. Files may follow options, where argparse itself does not look for more of them."""
+    """The arguments by name. Files may follow options, which argparse itself does not support."""
     parser = _parser()
     namespace, rest = parser.parse_known_args(arguments)
     given = vars(namespace)
@@ -95,9 +95,9 @@ def _parse(arguments: list[str]) -> dict[str, Any]:
 
 
 def _guarded(given: dict[str, object], options: Options, arguments: list[str]) -> int:
-    """Runs the verb. This is the one place where exceptions of every kind end: those left over are bugs.
+    """Runs the verb. This is the only place that catches exceptions of all kinds: those without a diagnostic are bugs.
 
-    Only the operating system's refusal to take output passes: every other OSError has become a diagnostic.
+    The operating system's errors for closed output are passed on: every other OSError has become a diagnostic.
     """
     try:
         command = importlib.import_module(f"spmdc.commands.{options.verb}")
@@ -110,7 +110,7 @@ def _guarded(given: dict[str, object], options: Options, arguments: list[str]) -
 
 
 def _report(problem: Exception, options: Options, arguments: list[str]) -> int:
-    # Imported late, as each verb and the versions are: `spmdc --help` answers at once.
+    # Imported late, like each verb and the versions, so that `spmdc --help` answers at once.
     from spmdc.commands.shared import failures
 
     return failures.report(problem, options, arguments)
@@ -121,7 +121,7 @@ def _usage_error(message: str, command: str) -> SpmdcError:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises errors as all others are, and lets output fail as all other does."""
+    """A parser whose errors are diagnostics, and whose output fails like all other output."""
 
     def error(self, message: str) -> NoReturn:
         raise _usage_error(message, self.prog)
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints spmdc's version and those of what it depends on."""
+    """Prints the versions of spmdc and its dependencies."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help="print versions and exit")

@@ -1,4 +1,4 @@
-"""What a backend's compiler makes of a partitioned program: its memory, its time on the chip, and what became of each
+"""A partitioned program as compiled by a backend: its memory, its time on the chip, and the outcome of each
 collective."""
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from spmdc.reports.optimised_module import Instruction, bits_of, read_module
 from spmdc.reports.origins import Origins
 
 _LONGEST = 500
-"""Characters of a compiler's complaint, which may list all buffers."""
+"""The most characters of a compiler's error message, which may list all buffers."""
 _WAY_OUT = "if it takes too much memory: more devices, smaller consts (-D), or more annotations"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one collective of ours, which one run executes `count` times (None: not known).
+    """The outcome of a collective of the program, which one run executes `count` times (None: unknown).
 
-    `compiled` are the module's collectives that come from it, none if it was merged into another or is not needed;
+    `compiled` has the module's collectives that come from it, none if it was merged into another or is not needed;
     `elements` are the element types that they send.
     """
 
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether fewer bits are sent of each element than it has."""
+        """Whether elements are sent in fewer bits than they have."""
         bits = self.op.operands[0].dtype.bits
         return any(bits_of(element) < bits for element in self.elements)
 
@@ -65,11 +65,11 @@ class Outcome:
 class CompiledProgram:
     """A partitioned program as compiled for a target.
 
-    `text` is the optimised HLO module, `seconds` what compiling took. `cycles` are the compiler's estimate of one run
-    on one device, without the network: collectives have none; `cycles_of` are those of each op of the program, of None
-    what comes from no one op; compilers other than that of TPUs make no such estimate. `outcomes` say what became of
-    each collective, `added` are those that the compiler made itself. Loops of which neither the compiler nor we know
-    how often they run count once.
+    `text` is the optimised HLO module, `seconds` the time of compiling. `cycles` is the compiler's estimate of one run
+    on one device, without the network: collectives have none. `cycles_of` has the cycles of each op of the program, and
+    for None those of instructions that come from no single op. Only the TPU compiler makes such an estimate. `outcomes`
+    has the outcome of each collective, and `added` the collectives that the compiler added. Loops whose trip count
+    neither the compiler nor spmdc knows count once.
     """
 
     target: str
@@ -91,12 +91,12 @@ class CompiledProgram:
 
     @property
     def collectives(self) -> tuple[XlaCollective, ...]:
-        """Those of the compiled module."""
+        """The collectives of the compiled module."""
         return (*(c for outcome in self.outcomes for c in outcome.compiled), *self.added)
 
     @property
     def received_bytes(self) -> int:
-        """Bytes that the worst device receives in one run, by the compiled module."""
+        """Bytes that the worst device receives in one run, according to the compiled module."""
         return received_by_the_worst(self.collectives)
 
     def to_json(self) -> dict[str, object]:
@@ -107,7 +107,8 @@ class CompiledProgram:
         }
 
     def cycles_of_lines(self) -> dict[str, int]:
-        """The cycles of each line of the user's program that takes any, the most first; of "" what has no line."""
+        """The cycles of each line of the user's program with any, the most first; "" stands for instructions without a
+        line."""
         found: Counter[str] = Counter()
         for op, cycles in self.cycles_of.items():
             span = op.span if op is not None else None
@@ -116,11 +117,11 @@ class CompiledProgram:
 
 
 def compile_for(program: Program, target: str, donate: Sequence[int] = ()) -> CompiledProgram:
-    """The SPMD program as the compiler of a target makes it: of TPUs, which need not be there, as tpu-v3:4x4, or of
-    the host's "cpu". Results take the memory of the arguments at positions `donate`.
+    """The SPMD program as compiled for a target: TPUs, which need not exist, as tpu-v3:4x4, or the host's "cpu".
+    Results reuse the memory of the arguments at positions `donate`.
 
     Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has fewer devices than the mesh, E518
-    if its compiler does not compile the program, as one that takes more memory than there is.
+    if its compiler does not compile the program, such as one that takes more memory than there is.
     """
     tpus = parse_target(target)
     devices = None if tpus is None else devices_of(tpus, program.mesh)

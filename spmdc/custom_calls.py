@@ -1,4 +1,4 @@
-"""The factor rules that users register for custom calls: by their targets, for all programs that are imported
+"""The factor rules that users register for custom calls, by target. They apply to all programs that are imported
 afterwards."""
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ RULES: dict[str, str] = {}
 
 
 def register_rule(target: str, rule: str) -> None:
-    """Tells which dims of a custom call's operands and results may be split, and what that means.
+    """Specifies which dims of a custom call's operands and results may be split, and what that means.
 
-    `rule` names each dim, alike where dims are split alike: `"... i j, ... j k -> ... i k {j: reduction(sum)}"`
-    is that of a product of matrices, summed over j. A factor that some operand and every result has is parallel: the
-    call computes each part by itself. Any other needs replication, unless braces specify its kind:
-    `{i: need_replication}`, `{i: parallel}`, or `{j: reduction(sum)}`, where the results of the call on parts are then
-    reduced. `...` stands for any leading dims. The rule holds for calls of `target` in programs imported afterwards,
+    `rule` names each dim, with the same name for dims that are split equally: `"... i j, ... j k -> ... i k {j:
+    reduction(sum)}"` is that of a matrix product, summed over j. A factor that some operand and every result has is
+    parallel: the call computes each part separately. Any other needs replication, unless braces specify its kind: `{i:
+    need_replication}`, `{i: parallel}`, or `{j: reduction(sum)}`, for which the results of the call on parts are
+    reduced. `...` stands for any leading dims. The rule applies to calls of `target` in programs imported afterwards,
     and takes precedence over those in the program. `spmdc verify FILE --rules` tests whether the calls of a program
-    keep to theirs. Raises SpmdcError (E201)
-    if the text is no rule.
+    satisfy theirs. Raises SpmdcError (E201) if the text is no rule.
     """
     try:
         parse_rule(rule)

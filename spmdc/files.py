@@ -1,4 +1,4 @@
-"""Files that are read or written, and what is said of those that cannot be."""
+"""Reading and writing of files, and the errors for files that cannot be read or written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ir.diagnostics import Source, Span, SpmdcError, error
 
 
 def read_bytes(path: str | Path, help: str = "") -> bytes:
-    """What a file holds. Raises SpmdcError (E005), with `help` unless there is a file whose name is close."""
+    """The content of a file. Raises SpmdcError (E005), with `help` unless a file has a similar name."""
     try:
         return Path(path).read_bytes()
     except OSError as problem:
@@ -23,8 +23,8 @@ def read_bytes(path: str | Path, help: str = "") -> bytes:
 
 
 def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError:
-    """The error (E005) for a file that cannot be read; if it is not there, files whose names are close take the place
-    of `help`."""
+    """The error (E005) for a file that cannot be read; if it does not exist, files with similar names replace
+    `help`."""
     message = f"cannot read {path}: {problem.strerror or problem}"
     close: list[str] = []
     if isinstance(problem, FileNotFoundError):
@@ -37,7 +37,7 @@ def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError
 
 
 def unwritable(path: str | Path, problem: OSError, *, verb: str = "write") -> SpmdcError:
-    """The error (E005) for a file that cannot be written, or a folder that cannot be made, with what helps."""
+    """The error (E005) for a file that cannot be written, or a folder that cannot be created, with help."""
     help = _WAYS_OUT.get(problem.errno or 0, "name another place")
     return error("E005", f"cannot {verb} {path}: {problem.strerror or problem}", help=help)
 
@@ -54,12 +54,12 @@ _WAYS_OUT = {
     errno.EPERM: _PERMITTED,
     errno.EROFS: _PERMITTED,
 }
-"""What can be done about what the system says of a place."""
+"""Help for the system's errors."""
 
 
 def decode(data: bytes, name: str, what: str = "programs") -> str:
-    """The text of a file's bytes, of which `what` are kept in such files. Raises SpmdcError (E002) if they are not
-    text."""
+    """The text of a file's bytes; `what` names the usual contents of such files. Raises SpmdcError (E002) if they are
+    not text."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -78,9 +78,9 @@ def _place_of_byte(data: bytes, position: int, name: str) -> Span:
 
 
 def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file and puts it in place at once, so that no interruption leaves half of one.
+    """Writes a file completely before it replaces the old one, so that an interruption leaves no partial file.
 
-    A file that was there keeps its permissions; a link stays one. Raises SpmdcError (E005).
+    An existing file keeps its permissions; a link stays a link. Raises SpmdcError (E005).
     """
     try:
         if os.path.exists(path) and not os.path.isfile(path):

@@ -1,9 +1,9 @@
-"""Boxes that are put together of pieces, each at a place that depends on the device: gathered by one kernel.
+"""Boxes that consist of pieces at positions that depend on the device, gathered by one kernel.
 
-A box exchange puts what arrives into a buffer, piece by piece, and cuts the box out of it. XLA's CPU backend makes a
-kernel of each update, and, where a loop uses its place, another one that looks that up in front of the loop. Which
-element of which piece each element of the box is, is known for all devices before the program runs. So small boxes are
-gathered on CPUs, from all pieces one behind the other, by a row of a table with one for each device.
+A box exchange writes received pieces into a buffer one by one, and cuts the box out of it. XLA's CPU backend makes a
+kernel of each update and, if a loop uses the update's position, another one in front of the loop that looks it up. For
+each element of the box, the piece and the element of it are known for all devices before the program runs. So on CPUs
+small boxes are gathered from the concatenated pieces, with indices from a table that has a row for each device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Value
 
 _MOST = 1 << 14
-"""Of more elements than this, a box is sooner copied piece by piece than gathered element by element."""
+"""Boxes with more elements are copied faster piece by piece than gathered element by element."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Assemblies:
-    """What the slices that cut boxes out of buffers have as results, and the updates that need not be written."""
+    """The assemblies that replace the slices of buffers, by their results, and the updates that need not be written."""
 
     of: Mapping[Value, Assembly] = field(default_factory=dict[Value, Assembly])
     updates: frozenset[Op] = frozenset()
 
 
 def assemblies_of(program: Program, index_of: Mapping[Value, Value]) -> Assemblies:
-    """The boxes that are assembled at places that are computed of one `axis_index`, which `index_of` has."""
+    """The boxes that are assembled at positions computed from one `axis_index`, which `index_of` has."""
     uses = uses_of(program)
     found: dict[Value, Assembly] = {}
     written: set[Op] = set()
@@ -55,8 +55,7 @@ def assemblies_of(program: Program, index_of: Mapping[Value, Value]) -> Assembli
 
 
 def _updates(uses: Uses, cut: Op) -> list[Op]:
-    """The updates of what is cut, in order, of which nothing else is used; none if they are of a buffer that holds
-    something."""
+    """The updates of the sliced buffer, in order, if nothing else uses them; none if the buffer is not empty before."""
     found: list[Op] = []
     at = cut.operands[0]
     while (maker := uses.makers.get(at)) is not None and starts_of_update(maker) and uses.count(at) == 1:
@@ -66,12 +65,13 @@ def _updates(uses: Uses, cut: Op) -> list[Op]:
 
 
 def _is_small(cut: Op) -> bool:
-    """Whether the result is sooner gathered; what XLA's CPU backend gathers of short floats may have other bits."""
+    """Whether the result is faster to gather. Short floats are not gathered, because XLA's CPU backend may change their
+    bits."""
     return 0 < cut.result.type.size <= _MOST and not cut.result.dtype.is_short
 
 
 def _assembly(uses: Uses, updates: list[Op], index_of: Mapping[Value, Value]) -> Assembly | None:
-    """The pieces, if their places differ along one dim, and between devices along the axes of one index."""
+    """The pieces, if their positions differ along one dim, and between devices along the axes of one index only."""
     shape = updates[0].result.shape
     starts = [starts_of_update(op) for op in updates]
     moved = {d for places in starts for d, start in enumerate(places) if start in index_of}
@@ -89,7 +89,7 @@ def _assembly(uses: Uses, updates: list[Op], index_of: Mapping[Value, Value]) ->
 
 
 def _cuts_along(cut: Op, dim: int) -> bool:
-    """Whether the slice leaves out nothing but ends of the dim."""
+    """Whether the slice removes only the ends of the dim."""
     start, limit, stride = (ints_attr(cut.attrs, name) for name in ("start", "limit", "stride"))
     ends = zip(start, limit, cut.operands[0].shape, strict=True)
     return set(stride) <= {1} and all(d == dim or (low, high) == (0, n) for d, (low, high, n) in enumerate(ends))

@@ -1,8 +1,8 @@
-"""The axes of the JAX mesh: each mesh axis, or its sub-axes where the program uses parts of axes.
+"""The axes of the JAX mesh: each mesh axis, or its sub-axes if the program uses parts of axes.
 
-An axis covers a range of places in the row-major order of devices: from the product of the sizes before it to that
-product times its own size; a part of it covers a part of that range. Cutting the order at the ends of every range
-that a program uses are the sub-axes.
+An axis covers a range of positions in the row-major order of devices: from the product of the sizes before it to that
+product times its own size. A part of it covers a part of that range. Sub-axes are the parts between the ends of all
+ranges that a program uses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lowering.jax.names import Identifiers
 
 
 class MeshAxes:
-    """A mesh whose axes are cut into sub-axes, each with a name of its own: `x`, or `x_0`, `x_1`, … if x is cut."""
+    """A mesh whose axes are cut into sub-axes, each with its own name: `x`, or `x_0`, `x_1`, … if x is cut."""
 
     def __init__(self, mesh: Mesh, cuts: Iterable[int] = ()) -> None:
         self.mesh = mesh
@@ -68,7 +68,7 @@ class MeshAxes:
 
 
 class ProgramAxes:
-    """The axes of all meshes of an SPMD program. JAX sees only those of the default mesh."""
+    """The axes of all meshes of an SPMD program. JAX knows only those of the default mesh."""
 
     def __init__(self, program: Program) -> None:
         meshes = program.meshes
@@ -78,7 +78,7 @@ class ProgramAxes:
         for mesh, ref in _references(program):
             cuts[mesh].update(whole[mesh].range_of(ref))
         for op in all_ops(program):
-            # Collectives along the axes of another mesh run along the same places of the default one.
+            # Collectives along the axes of another mesh run along the same ranges of the default one.
             for ref in _collective_axes(op):
                 cuts[program.mesh].update(whole[self._mesh_of[ref.name]].range_of(ref))
         self._axes = {mesh: MeshAxes(mesh, cuts[mesh]) for mesh in meshes}
@@ -88,11 +88,11 @@ class ProgramAxes:
         return self._axes[mesh]
 
     def mesh_of(self, refs: tuple[AxisRef, ...]) -> Mesh:
-        """The mesh that axes of one collective belong to."""
+        """The mesh that the axes of one collective belong to."""
         return self._mesh_of[refs[0].name] if refs else self.default.mesh
 
     def axis_names(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
-        """The names of the sub-axes of the default mesh at the places of these axes, which may be of another mesh."""
+        """The names of the default mesh's sub-axes in the ranges of these axes, which may be of another mesh."""
         axes = self._axes[self.mesh_of(refs)]
         return tuple(name for ref in refs for name in self.default.within(*axes.range_of(ref)))
 
@@ -102,7 +102,7 @@ class ProgramAxes:
 
 
 def is_elsewhere(sharding: Sharding, mesh: Mesh) -> bool:
-    """Whether `sharding` places shards by another mesh than this. One device has no other place."""
+    """Whether `sharding` has shards in the device order of another mesh. A single device has only one order."""
     return mesh.size > 1 and sharding.mesh != mesh and not sharding.is_replicated
 
 
@@ -127,7 +127,7 @@ def _collective_axes(op: Op) -> tuple[AxisRef, ...]:
 
 
 def permuted_axis_names(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
-    """The axes of JAX's mesh along which shards move, in its order; all of them where another mesh takes part."""
+    """The axes of JAX's mesh along which shards move, in its order; all axes if another mesh takes part."""
     if not target.mesh == source.mesh == axes.default.mesh:
         return axes.default.within(1, target.mesh.size)
     named = {*axes.axis_names(target.axes), *axes.axis_names(source.axes)}

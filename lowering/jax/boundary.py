@@ -1,9 +1,10 @@
 """How global arrays become shards and back, around the function that each device runs.
 
-JAX asks that every dim divides, that a tensor is on its own mesh, and that what is not split is provably equal on
-all devices. So uneven dims are padded and sliced; a partial value gets a first dim of its parts; shards by another
-mesh travel as a stack with one entry a device; and a result that JAX cannot prove equal is given as a stack with one
-entry a device, of which, since they are the same, each device keeps its own.
+JAX requires that shards divide every dim, that a tensor is on its own mesh, and that tensors are provably equal on all
+devices along axes that do not split them. So uneven dims are padded and sliced; a partial value gets a first dim for
+its parts; shards in the order of another mesh are passed as a stack with one entry for each device; and a result that
+JAX cannot prove equal is returned as a stack with one entry for each device. Its entries are equal, so each device
+keeps its own.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from lowering.jax.writer import ModuleWriter, dtype_text
 
 @dataclass(frozen=True)
 class Boundary:
-    """How one parameter or result is placed on the devices.
+    """How one parameter or result is sharded over the devices.
 
-    `parts` has the number of tiles of each dim, after a first one for the parts of a partial value; `stack` names
-    the axes of a further dim in front of that. `spec` places all of that; `kept`, unless it is empty, says where a
-    result is sharded without the stack, whose entries are the same.
+    `parts` has the number of tiles of each dim, after a first one for the parts of a partial value; `stack` has the
+    axes of an additional dim in front of that. `spec` is the sharding of all these dims; `kept`, unless it is empty, is
+    the sharding of a result without the stack, whose entries are equal.
     """
 
     whole: TensorType
@@ -46,12 +47,12 @@ class Boundary:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The dims in front of the tensor's own, as each device sees them: all of size 1."""
+        """The dims in front of the tensor's own, which have size 1 on each device."""
         return tuple(range(bool(self.stack) + (self.partial is not None)))
 
 
 def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str] = frozenset()) -> Boundary:
-    """The boundary of a parameter, or of a result whose value JAX takes to vary over the axes `varies`."""
+    """The boundary of a parameter, or of a result that varies over the axes `varies` according to JAX."""
     axes = module.spmd_axes
     whole = value.of or value.type
     sharding = value.sharding or Sharding.replicate(axes.default.mesh, whole.rank)
@@ -86,7 +87,7 @@ def _spec(dims: Sequence[tuple[str, ...]]) -> str:
 
 
 def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
-    """Lines that turn the global array `name` into what the devices take."""
+    """Lines that convert the global array `name` to what the devices take."""
     steps: list[str] = []
     if b.padded != b.whole.shape:
         steps.append(f"{module.helper('pad_to')}({name}, {tuple_text(b.padded)})")
@@ -99,14 +100,14 @@ def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
 
 
 def _lines(name: str, dtype: DType, steps: list[str]) -> list[str]:
-    """A line for each step. Elements that XLA packs are unpacked on the way."""
+    """A line for each step. Elements that XLA packs are unpacked in between."""
     if steps and unpacked(dtype) != dtype:
         steps = [f"{name}.astype({dtype_text(unpacked(dtype))})", *steps, f"{name}.astype({dtype_text(dtype)})"]
     return [f"{name} = {step}" for step in steps]
 
 
 def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
-    """Lines that turn what the devices gave as `name` into the global array."""
+    """Lines that convert what the devices returned as `name` to the global array."""
     steps: list[str] = []
     if b.tiles:
         steps.append(f"{module.helper('join_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
@@ -121,7 +122,7 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
 def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:
     """The reduction over the parts, which are on different devices.
 
-    XLA has no such reduction for bits of integers, and one that drops NaNs for extremes of floats.
+    XLA has no such reduction for bits of integers, and its reduction for extremes of floats drops NaNs.
     """
     if kind in ("and", "or") and dtype.is_integer:
         return f"functools.reduce(lax.bitwise_{kind}, {name})"

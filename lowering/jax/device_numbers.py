@@ -1,10 +1,10 @@
-"""The position of a device along mesh axes, cut out of its number.
+"""The position of a device along mesh axes, extracted from its number.
 
-JAX's `axis_index` cuts each position out of XLA's number of the partition, which is unsigned, and converts it. On
-accelerators the number comes in as the device's element of an iota that is split over all axes, which XLA makes of the
-converted number of the partition: it is converted once, for all axes, and the ops that cut a position out of it are
-scheduled beside those that use it. That decides what the TPU compiler keeps on the chip where several buffers promise
-the same: each number that is made or freed while a buffer is in use counts (docs/tpu.md).
+JAX's `axis_index` extracts each position from XLA's partition number, which is unsigned, and converts it. On
+accelerators the number is passed as the device's element of an iota that is split over all axes, which XLA makes of the
+converted partition number: it is converted once, for all axes, and the ops that extract a position from it are
+scheduled next to its uses. That affects which buffers the TPU compiler keeps on the chip where several are equally
+useful: each number that is made or freed while a buffer is in use counts (docs/tpu.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from lowering.jax.names import quoted, tuple_text
 
 @dataclass(frozen=True)
 class Position:
-    """The position along these axes, major first: the bits `mask` of a device's number, `shift` bits from its last."""
+    """The position along these axes, major first: the bits `mask` of a device's number, after a shift right by
+    `shift`."""
 
     axes: tuple[str, ...]
     shift: int
@@ -29,24 +30,24 @@ class Position:
 
     @property
     def spec(self) -> str:
-        """How the positions of all devices are split, so that each has its own."""
+        """The sharding of all devices' positions in which each device has its own."""
         return f"P({quoted(self.axes)})"
 
     def cut(self, number: str) -> str:
-        """The text of the position of the device of that number."""
+        """The text that computes the position of the device with that number."""
         moved = f"lax.shift_right_logical({number}, np.int32({self.shift}))" if self.shift else number
         return f"lax.bitwise_and({moved}, np.int32({self.mask}))"
 
 
 def positions_in(function: Function, axes: ProgramAxes) -> tuple[Position, ...]:
-    """The positions that ops of a function ask for and that are bits of a device's number, each once."""
+    """The positions that ops of a function use and that are bits of a device's number, each once."""
     asked = (axes_attr(op.attrs) for op in walk(function.body) if is_place_of_device(op))
     names = dict.fromkeys(axes.axis_names(refs) for refs in asked if axes.in_place(refs))
     return tuple(found for name in names for found in _position(name, axes.default))
 
 
 def _position(names: tuple[str, ...], axes: MeshAxes) -> Iterator[Position]:
-    """None of axes that do not follow one another, or that begin or end within a bit."""
+    """The position along these axes, if they are adjacent and begin and end at bits of the number."""
     if not names:
         return
     first = axes.names.index(names[0])
@@ -57,10 +58,10 @@ def _position(names: tuple[str, ...], axes: MeshAxes) -> Iterator[Position]:
 
 
 def positioned(positions: Sequence[Position], axes: MeshAxes) -> list[str]:
-    """Texts of the generated module: how positions are split over the devices, and a function that gives them to what
-    the devices run.
+    """Text of the generated module: the sharding of positions over the devices, and a function that passes them to the
+    devices.
 
-    What is not checked is only that devices at one position are given the same.
+    The only property that is not checked is that devices at one position get the same number.
     """
     cuts = tuple_text(p.cut("number") for p in positions)
     devices = math.prod(axes.sizes.values())

@@ -1,4 +1,5 @@
-"""Arguments whose memory the results of a call may take: which can be used so, and what must not be given for them."""
+"""Donated arguments, whose memory a call's results may reuse: which ones can be used, and which arrays must not be
+passed."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from lowering.jax.module import Entry
 
 
 def usable(program: Program, entry: Entry, donate: Sequence[int], stacklevel: int) -> tuple[int, ...]:
-    """Those of the positions whose memory a result can take: the devices take the argument as it is given, and there is
-    a result of the same type and sharding for each. Of the others is warned, as JAX does (UserWarning)."""
+    """Those of the positions whose memory a result can use: the devices take the argument as it is passed, and each has
+    a result of the same type and sharding. The others cause a UserWarning, as in JAX."""
     free = Counter(_kind(r) for r, divided in zip(program.main.results, entry.undivided, strict=True) if not divided)
     found: list[int] = []
     lost: list[str] = []
@@ -35,8 +36,8 @@ def usable(program: Program, entry: Entry, donate: Sequence[int], stacklevel: in
 
 
 def check_given(program: Program, donate: Sequence[int], arrays: Sequence[object]) -> None:
-    """Raises RuntimeError for an array that has been donated before, and SpmdcError (E514) if one that is donated is
-    also another argument. JAX 0.10 ends the process over either."""
+    """Raises RuntimeError for an array that has been donated before, and SpmdcError (E514) if a donated one is also
+    another argument. JAX 0.10 aborts the process in either case."""
     for param, array in zip(program.main.params, arrays, strict=True):
         if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and array.is_deleted():
             raise RuntimeError(f"argument {param.name} has been deleted or donated: {array.dtype}{list(array.shape)}")

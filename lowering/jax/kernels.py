@@ -1,10 +1,10 @@
-"""Slices that are compiled once: those of one size of a message in which several tensors have arrived, and those of
-what is sent to several devices.
+"""Slices that are compiled once: those of equal size of a message that carried several tensors, and the parts of a
+tensor that are sent to several devices.
 
-XLA's CPU backend compiles kernels that differ in nothing but their operands once, and each takes as long as the rest of
-a small program. What cuts a tensor out of a message is a kernel, of which the place in the message is a number. Where
-several are of one size, their places become operands (`columns` in `runtime/ops.py`). An exchange of each with all is
-to that backend a slice for each device: it finds them cut already (`of_parts` there).
+XLA's CPU backend compiles kernels that differ only in their operands once, and each takes as long as the rest of a
+small program. The slice of a tensor out of a message is a kernel that has the position in the message as a number. If
+several slices have equal sizes, their positions become operands (`columns` in `runtime/ops.py`). An all_to_all is a
+slice for each device to that backend: it gets the parts cut already (`of_parts` there).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ir.types import TensorType
 
 
 def slices_alike(program: Program) -> frozenset[Value]:
-    """The results of slices of one size, each of other columns, of what a collective brings."""
+    """The results of equal-sized slices, at different columns, of a collective's result."""
     uses = uses_of(program)
     found: set[Value] = set()
     for value, users in uses.users.items():
@@ -34,15 +34,15 @@ def slices_alike(program: Program) -> frozenset[Value]:
 
 
 _DEVICES = range(4, 17)
-"""Of fewer there is little to compile, and more would be many ops for one."""
+"""With fewer devices there is little to compile, and with more there would be many ops in place of one."""
 
 _MOST = 1 << 16
-"""Of more elements than this, parts are sooner sliced than gathered."""
+"""Parts of tensors with more elements are sliced faster than gathered."""
 
 
 def is_cut_alike(type: TensorType, split: int, devices: int) -> bool:
-    """Whether the parts of a tensor that an exchange sends are gathered as `columns` does, and small. Floats of 16 bits
-    and fewer are sent as wider ones, so that XLA does not find the parts."""
+    """Whether the parts of a tensor that an exchange sends are gathered as by `columns`, and are small. Floats of 16
+    bits and fewer are sent as wider ones, so XLA would not find the parts."""
     if devices not in _DEVICES or (type.dtype.is_float and type.dtype.bits < 32) or not 0 < type.size <= _MOST:
         return False
     rows = math.prod(type.shape[:split])
@@ -51,7 +51,7 @@ def is_cut_alike(type: TensorType, split: int, devices: int) -> bool:
 
 def _cuts_columns(op: Op) -> bool:
     """Whether it is a slice that can be gathered as several boxes: of all rows of a matrix, or of one row in halves.
-    What XLA's CPU backend gathers of short floats may have other bits in a NaN."""
+    Short floats are excluded, because XLA's CPU backend may change the bits of a NaN when it gathers them."""
     if op.name != "slice" or op.result.type.rank != 2 or op.result.dtype.is_short:
         return False
     rows, width = op.result.shape

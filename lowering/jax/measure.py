@@ -1,4 +1,4 @@
-"""Microbenchmarks of the devices at hand: what a machine file says of a device, and of collectives among several."""
+"""Microbenchmarks of the available devices: the figures of a machine file for a device, and for collectives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lowering.jax.running import ensure_devices
 
 _ROUNDS = 5
 _LONG_ENOUGH = 5e-3
-"""Seconds from which on the time of a call is that of its arithmetic or its memory, and not of the call."""
+"""Seconds from which on the time of a call is dominated by its arithmetic or memory, rather than by the call."""
 _DTYPES = ("f32", "bf16", "f16", "f64")
 _TURNS = 1000
 _SENT = (2**12, 2**16, 2**20, 2**22)
@@ -32,7 +32,7 @@ _spec: Any = PartitionSpec
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """Seconds of a kind of collective among `group` devices, for so many bytes that each puts in."""
+    """Seconds of a collective among `group` devices, for each number of bytes that a device puts in."""
 
     kind: str
     group: int
@@ -42,8 +42,8 @@ class MeasuredCollective:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDevices:
-    """What was measured: of one device while all of them are busy, flop/s by element type, bytes/s and bytes of memory,
-    seconds of an iteration; and of collectives whole calls."""
+    """Measurements: of one device while all are busy, flop/s by element type, bytes/s and bytes of memory, and seconds
+    of an iteration; and of whole calls of collectives."""
 
     kind: str
     count: int
@@ -55,8 +55,8 @@ class MeasuredDevices:
 
 
 def measure(count: int | None = None) -> MeasuredDevices:
-    """Measures `count` devices, or all of jax's default platform; of a host's CPU, eight. Raises SpmdcError (E502,
-    E503) if there are fewer."""
+    """Measures `count` devices, by default all of jax's default platform, or eight of a host's CPU. Raises SpmdcError
+    (E502, E503) if there are fewer."""
     if count is None:
         count = 8 if jax.default_backend() == "cpu" else len(jax.devices())
     devices = ensure_devices(count)
@@ -69,7 +69,7 @@ def measure(count: int | None = None) -> MeasuredDevices:
 
 
 def _seconds(function: Callable[..., Any], *arrays: Any) -> float:
-    """The least time of a call that has been made before."""
+    """The least time of repeated calls after the first one."""
     _jax.block_until_ready(function(*arrays))
     best = float("inf")
     for _ in range(_ROUNDS):
@@ -80,7 +80,7 @@ def _seconds(function: Callable[..., Any], *arrays: Any) -> float:
 
 
 def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Any:
-    """The function on the shard of each device, on all at the same time."""
+    """The function on the shard of each device, run on all at the same time."""
     names = tuple(mesh.axis_names)
     mapped = jax.shard_map(function, mesh=mesh, in_specs=_spec(names), out_specs=_spec(names), check_vma=False)
     return jax.jit(mapped)
@@ -93,7 +93,7 @@ def _shards(mesh: Mesh, shape: Sequence[int], dtype: Any) -> Any:
 
 
 def _rate(mesh: Mesh, name: str) -> float:
-    """flop/s of products of square matrices, larger ones until they take long enough."""
+    """flop/s of products of square matrices, which grow until they take long enough."""
     dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16, "f64": jnp.float64}[name]
     multiply, best = _on_each(mesh, lambda x: x @ x), 0.0
     for n in (256, 512, 1024, 2048, 4096, 8192):
@@ -105,7 +105,7 @@ def _rate(mesh: Mesh, name: str) -> float:
 
 
 def _memory_bandwidth(mesh: Mesh) -> float:
-    """bytes/s that are read and written by adding one to every element."""
+    """bytes/s that are read and written when one is added to every element."""
     add, found = _on_each(mesh, lambda x: x + 1), 0.0
     for size in (2**22, 2**24, 2**26, 2**28):
         seconds = _seconds(add, _shards(mesh, (size // 4,), jnp.float32))
@@ -116,7 +116,7 @@ def _memory_bandwidth(mesh: Mesh) -> float:
 
 
 def _memory(devices: Sequence[Any]) -> int:
-    """Bytes that a device has; of the host's CPU, its share of the host's."""
+    """The memory of a device in bytes; of the host's CPU, its share of the host's memory."""
     stats = devices[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
@@ -129,7 +129,7 @@ def _turn(mesh: Mesh) -> float:
 
 
 def _collectives(devices: Sequence[Any]) -> Iterator[MeasuredCollective]:
-    """Each kind among the whole numbers of devices that halving leaves, in all groups at the same time."""
+    """Each kind of collective in groups of all devices, of half of them, and so on, all groups at the same time."""
     group = len(devices)
     while group > 1:
         mesh = Mesh(np.array(devices).reshape(-1, group), ("outer", "d"))

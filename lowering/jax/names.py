@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterable
 
 _OF_LOOPS = ("carry", "seen", "moving", "fixed")
-"""What functions for the turns of loops call what they are given, beside values that they see around them."""
+"""The parameters of functions for loop iterations, which must not hide values around them."""
 
 RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_OF_LOOPS})
-"""What no name of a program may hide."""
+"""Names that no name of a program may hide."""
 
 _OTHER = re.compile(r"\W", re.ASCII)
 
 
 def _spelt(hint: str) -> str:
-    """The hint, without what identifiers may not have."""
+    """The hint without characters that identifiers may not have."""
     stem = hint.replace(".", "_")
     if stem.isidentifier() and stem.isascii():
         return stem
@@ -49,6 +49,6 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def tuple_text(items: Iterable[object]) -> str:
-    """A tuple of what `items` read as."""
+    """The text of a tuple of these items."""
     texts = [str(item) for item in items]
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"

@@ -1,7 +1,7 @@
-"""Constants that need no array: where all elements are one number, most ops by element take the number itself.
+"""Constants that need no array: if all elements are one number, most elementwise ops take the number itself.
 
-JAX traces and lowers an op of an array and a number in half the time of one that makes an array of the number and one
-of both arrays.
+JAX traces and lowers an op on an array and a number in half the time of one that makes an array of the number and an op
+on both arrays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ir.registry import Registry
 _TAKES_NUMBERS: Registry[Callable[[Op], Sequence[Value]]] = Registry()
 
 takes_numbers = _TAKES_NUMBERS.of
-"""Registers, for ops that are one function of jax.lax, which takes numbers beside an array, the operands of which one
-must be an array."""
+"""Registers ops that are a single function of jax.lax, which accepts numbers beside an array, with the operands of
+which one must be an array."""
 
 
 def numbers_of(program: Program) -> Mapping[Value, Attr]:
-    """The arrays that all users take as a number, and those numbers."""
+    """The arrays that all users accept as a number, with these numbers."""
     uses = uses_of(program)
     constants = ((v, op, constant_value(op)) for v, op in uses.makers.items())
     found = {v: n for v, op, n in constants if n is not None and v not in uses.given and _is_filled(op)}
@@ -29,7 +29,8 @@ def numbers_of(program: Program) -> Mapping[Value, Attr]:
 
 
 def _is_filled(constant: Op) -> bool:
-    """Whether it is an array of one number, of a type that numpy itself has: JAX takes others for arrays."""
+    """Whether it is an array of one number, of a type that numpy itself has: JAX treats numbers of other types as
+    arrays."""
     result = constant.result
     return bool(result.shape) and not isinstance(constant.attrs["value"], tuple) and result.dtype.numpy.isbuiltin == 1
 

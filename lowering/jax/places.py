@@ -1,10 +1,10 @@
-"""Numbers that depend on the place of a device alone, known for all devices before the program runs.
+"""Numbers that depend only on the position of a device, computed for all devices before the program runs.
 
-Where parts of a tensor begin is computed of the number of a device along some axes, by chains of integers. XLA takes
-each such number that a loop uses in front of the loop, and makes a kernel of it, which takes as long to compile as any
-other; in front of loops, the chain becomes a part of each kernel that uses its end. Numbers that are looked up in a
-table, one for each device, make equal kernels, which XLA's CPU backend compiles once: their tables are operands. So on
-CPUs, and in loops everywhere, the chains are computed when the module is made, by numpy, for all devices at once.
+The offsets of shards are computed from a device's position along some axes, by chains of integer ops. XLA hoists such a
+number out of a loop that uses it, and makes a kernel of it, which takes as long to compile as any other; in front of
+loops, the chain becomes a part of each kernel that uses its result. Numbers that are looked up in a table, with one
+entry for each device, make equal kernels, which XLA's CPU backend compiles once, because their tables are operands. So
+on CPUs, and in loops on all platforms, numpy computes the chains for all devices at once when the module is generated.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ IN_NUMPY: Mapping[str, Callable[[Sequence[str]], str]] = {
     "divide": lambda x: f"np.floor_divide(np.subtract({x[0]}, np.fmod({x[0]}, {x[1]})), {x[1]})",
     "remainder": lambda x: f"np.fmod({x[0]}, {x[1]})",
 }
-"""The ops of chains. Integers are divided towards zero; numpy's `floor_divide` does so where nothing remains."""
+"""The ops of chains. Integer division rounds towards zero; numpy's `floor_divide` is used where there is no
+remainder."""
 
 _DIVIDING = frozenset({"divide", "remainder"})
 
 
 @dataclass(frozen=True)
 class Places:
-    """For each number of a chain the `axis_index` that it is computed of, and the numbers that other ops use."""
+    """For each number of a chain the `axis_index` that it is computed from, and the numbers that other ops use."""
 
     index_of: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     looked_up: frozenset[Value] = frozenset()
 
 
 def indices_of(program: Program, axes: ProgramAxes) -> Mapping[Value, Value]:
-    """For each number of an SPMD program that is computed of one `axis_index` and constants, that index."""
+    """For each number of an SPMD program that is computed from one `axis_index` and constants, that index."""
     index_of: dict[Value, Value] = {}
     constants: dict[Value, object] = {}
     for op in all_ops(program):
@@ -58,7 +59,7 @@ def indices_of(program: Program, axes: ProgramAxes) -> Mapping[Value, Value]:
 
 
 def places_of(program: Program, index_of: Mapping[Value, Value], unwritten: Set[Op] = frozenset()) -> Places:
-    """These numbers; ops that are `unwritten` use none."""
+    """The numbers of chains. Uses by ops that are `unwritten` do not count."""
     uses = uses_of(program)
     made = ((v, _made(uses, v, unwritten)) for v in index_of)
     looked_up = (v for v, results in made if v in uses.given or not all(map(index_of.__contains__, results)))
@@ -66,7 +67,7 @@ def places_of(program: Program, index_of: Mapping[Value, Value], unwritten: Set[
 
 
 def _made(uses: Uses, value: Value, unwritten: Set[Op]) -> Iterator[Value | None]:
-    """What ops make of a value; None for one that makes nothing."""
+    """The results of ops that use a value; None for an op without results."""
     users = (op for op in uses.users.get(value, ()) if op not in unwritten)
     return (result for op in users for result in op.results or (None,))
 
@@ -74,7 +75,7 @@ def _made(uses: Uses, value: Value, unwritten: Set[Op]) -> Iterator[Value | None
 def _index(
     op: Op, index_of: Mapping[Value, Value], constants: Mapping[Value, object], axes: ProgramAxes
 ) -> Value | None:
-    """The only `axis_index` that the op's number is computed of."""
+    """The only `axis_index` that the op's number is computed from."""
     if not _is_number(op):
         return None
     if is_place_of_device(op):
@@ -93,7 +94,7 @@ def _is_number(op: Op) -> bool:
 
 
 def of_all_devices(op: Op, operands: Sequence[str]) -> str:
-    """The text of the op's number for each device, in the order of the axes, from those of its operands."""
+    """The text of the op's number for each device, in the order of the axes, from the texts of its operands."""
     if is_place_of_device(op):
         return f"np.arange({axes_size(axes_attr(op.attrs))}, dtype=np.int32)"
     return IN_NUMPY[op.name](operands)

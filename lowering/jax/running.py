@@ -1,4 +1,4 @@
-"""Runs generated modules: finds or makes the devices, executes the text, checks what it is called with."""
+"""Runs generated modules: finds or creates the devices, executes the text, and checks the arguments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from lowering.jax.donation import check_given, usable
 from lowering.jax.module import Entry, Written, has_64_bits, write_entry, write_module
 
 FEWEST_DEVICES = 8
-"""CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
+"""The least number of CPU devices that is requested, so that a later program with a larger mesh still finds enough."""
 
 MOST_CPU_DEVICES = 2048
-"""XLA takes those beyond for another process's, with which its CPU backend does not compute."""
+"""XLA assigns further ones to another process, with which its CPU backend does not compute."""
 
 HOST_DEVICES = "--xla_force_host_platform_device_count"
 
@@ -44,15 +44,15 @@ _constrain: Any = jax.lax.with_sharding_constraint
 _behind_barrier: Any = jax.lax.optimization_barrier
 
 _NOT_OPTIMISED: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""For LLVM, behind all that XLA does itself."""
+"""XLA options that skip the optimisations of LLVM."""
 
 
 @dataclass(frozen=True)
 class Executable:
     """A program that jax runs. Called with global arrays, it returns a tuple of global arrays.
 
-    `written` is the generated module, `module` its names. The memory of the arrays at positions `donate` may be
-    used up. `entry` says how the arrays of an SPMD program enter and leave it.
+    `written` is the generated module, `module` its names. The memory of the arrays at positions `donate` may be reused.
+    `entry` specifies how the arrays of an SPMD program enter and leave it.
     """
 
     program: Program
@@ -76,7 +76,7 @@ class Executable:
             raise explained(self.program, problem) from None
 
     def ahead(self) -> jax.stages.Compiled:
-        """What the devices of an SPMD program run, compiled before there are arrays, or devices."""
+        """The executable of an SPMD program's devices, compiled before there are arrays, or devices."""
         mesh, entry = self.mesh, self.entry
         assert mesh is not None
         assert entry is not None
@@ -93,7 +93,8 @@ class Executable:
 
 @dataclass(frozen=True)
 class InOne:
-    """A program that jax runs as one module with what cuts arrays into shards; see `lowering.jax.compile_in_one`."""
+    """A program that jax runs as one module, including cutting arrays into shards; see
+    `lowering.jax.compile_in_one`."""
 
     run: Executable
 
@@ -103,12 +104,12 @@ class InOne:
         return results
 
     def compiled(self, *arrays: Any) -> jax.stages.Compiled:
-        """The module for arrays like these."""
+        """The compiled module for arrays like these."""
         return jax.jit(self._main).lower(*arrays).compile(compiler_options=_NOT_OPTIMISED)
 
     def _main(self, *arrays: Any) -> tuple[jax.Array, ...]:
-        """XLA is not to see through what cuts the arrays, which each device has whole: what it would save is sent
-        where they are on the devices already."""
+        """XLA must not optimise across the cutting of the arrays, which each device has whole: it would drop
+        communication that is needed where arrays are sharded already."""
         entry, module, mesh = self.run.entry, self.run.module, self.run.mesh
         if entry is None or mesh is None or not entry.passed:
             return self.run(*arrays)
@@ -147,12 +148,13 @@ def compile_donating(program: Program, devices: Sequence[jax.Device] | None, don
 
 
 def explained(program: Program, problem: Exception) -> Exception:
-    """What is to be raised for a problem of JAX's with the program: E510 for a call that it cannot make, or itself."""
+    """The exception to raise for a JAX error in the program: E510 for a call that it cannot make, otherwise the error
+    itself."""
     return _of_a_call(program, problem) or problem
 
 
 def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
-    """The error that code outside of the program cannot be called (E510), if the problem is such a call."""
+    """The error E510, if the problem is a call of code outside the program that cannot be made."""
     message = str(problem).splitlines()[0]
     calls = [op for op in all_ops(program) if is_opaque(op)]
     failed = next((op for op in calls if str(op.attrs["target"]) in message), None)
@@ -170,15 +172,15 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
 
 
 def check_memory(program: Program, compiled: jax.stages.Compiled, mesh: Mesh) -> None:
-    """Raises SpmdcError (E505) if all devices are this host's CPU, and take more memory for a call than it has: that
-    may end the process."""
+    """Raises SpmdcError (E505) if all devices are this host's CPU, and a call takes more memory than it has, which
+    could end the process."""
     found: Any = compiled.memory_analysis()
     each = found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes
     _require_memory(program, mesh.size * each, list(mesh.devices.flat))
 
 
 def _require_memory(program: Program, needed: int, devices: Sequence[jax.Device]) -> None:
-    """Systems that do not report how much memory there is are believed to have enough."""
+    """Systems that do not report their memory are assumed to have enough."""
     if any(device.platform != "cpu" for device in devices) or not hasattr(os, "sysconf"):
         return
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -197,7 +199,7 @@ def _require_memory(program: Program, needed: int, devices: Sequence[jax.Device]
 
 
 def load(source: str, program: Program) -> dict[str, Any]:
-    """Executes the text of a program's module, with what it calls on the host. Tracebacks show its lines."""
+    """Executes the text of a program's module, with its host functions. Tracebacks show its lines."""
     name = f"<spmdc program {next(_serial)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     names: dict[str, Any] = {"__name__": name}
@@ -209,8 +211,8 @@ def load(source: str, program: Program) -> dict[str, Any]:
 
 
 def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: Sequence[Any]) -> list[jax.Array]:
-    """What a function of JAX arrays returns. Raises SpmdcError: E513 if that is not of these types, or it takes no
-    arrays like these."""
+    """The results of a function of JAX arrays. Raises SpmdcError: E513 if they do not have these types, or the function
+    rejects such arrays."""
     try:
         given = list(function(*arrays))
     except (TypeError, ValueError) as problem:
@@ -261,7 +263,7 @@ def ensure_devices(count: int) -> list[jax.Device]:
 
 
 def _cpu_devices() -> list[jax.Device]:
-    """None where jax is set to leave the host's CPU alone."""
+    """The host's CPU devices; none if jax is set not to use them."""
     try:
         return list(jax.devices("cpu"))
     except RuntimeError:
@@ -269,14 +271,14 @@ def _cpu_devices() -> list[jax.Device]:
 
 
 def _devices_in_flags() -> int | None:
-    """How many devices the user asks XLA to make of the host's CPU."""
+    """The number of devices that the user's XLA_FLAGS request of the host's CPU."""
     found = re.findall(rf"{HOST_DEVICES}=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return int(found[-1]) if found else None
 
 
 def ask_for_cpu_devices(count: int) -> bool:
-    """Whether jax, not yet in use, could be asked for that many; one that was asked for more keeps them. Where the
-    user's XLA_FLAGS say how many, it is not asked."""
+    """Requests that many CPU devices, if jax is not yet initialised. Returns whether that was possible; more that were
+    requested before are kept. Nothing is requested if the user's XLA_FLAGS specify a number."""
     if _devices_in_flags() is not None:
         return True
     config: Any = jax.config
@@ -290,7 +292,8 @@ def ask_for_cpu_devices(count: int) -> bool:
 
 
 def checked_arguments(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    """The arrays, and lists and numbers turned into arrays. Raises SpmdcError (E501) for each one that does not fit."""
+    """The arrays, with lists and numbers turned into arrays. Raises SpmdcError (E501) for each one that does not
+    match."""
     checked = check_inputs(program, tuple(_on_the_host(a) if isinstance(a, jax.Array) else a for a in arrays))
     return [a if isinstance(a, jax.Array) else host for a, host in zip(arrays, checked, strict=True)]
 

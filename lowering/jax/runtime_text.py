@@ -1,4 +1,4 @@
-"""The functions of the `runtime*.py` files as text, so that a module gets those it uses and no others."""
+"""The functions in `runtime/` as text, so that a generated module contains those that it uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lowering.jax import runtime
 
 @dataclass(frozen=True)
 class Helper:
-    """A function's text and the names it mentions."""
+    """A function's text and the names that it uses."""
 
     text: str
     mentions: frozenset[str]

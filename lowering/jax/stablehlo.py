@@ -32,7 +32,7 @@ from lowering.jax.versions import abstract_mesh, groups_as_lists, stablehlo_to_h
 func: Any = _func
 _aval: Any = jax.ShapeDtypeStruct
 _PLATFORM = "cpu"
-"""JAX writes some ops in the words of a platform; the CPU's are those that every reader knows."""
+"""JAX lowers some ops in a platform-specific form; every reader knows the CPU's."""
 
 
 def stablehlo_text(program: Program) -> str:
@@ -92,7 +92,7 @@ def _lowered(jitted: Any, arguments: Sequence[jax.ShapeDtypeStruct]) -> Any:
 
 
 def _outer_arguments(program: Program, specs: Sequence[PartitionSpec], mesh: AbstractMesh) -> list[Any]:
-    """What the function on the mesh takes: for each parameter, the shards of all devices side by side."""
+    """The arguments of the function on the mesh: for each parameter, the shards of all devices side by side."""
     arguments: list[Any] = []
     for param, spec in zip(program.main.params, specs, strict=False):
         leading = _leading(param, program.mesh)
@@ -115,7 +115,8 @@ def _axes(dim: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _unwrap(module: Any, program: Program) -> None:
-    """Makes the manual computation's body, on shards, the main function; the global one and the mesh go."""
+    """Makes the manual computation's body, on shards, the main function, and removes the global function and the
+    mesh."""
     operations = list(module.body.operations)
     outer = _main(module)
     arguments, (*steps, closing) = _device_code(outer)
@@ -140,16 +141,16 @@ def _unwrap(module: Any, program: Program) -> None:
 
 
 def _without_sharding(op: mlir.Operation) -> mlir.WalkResult:
-    """Takes off an op what JAX says of calls of the host: that each device makes them for itself, as it does here."""
+    """Removes JAX's sharding of host calls, which says that each device makes them itself, as is the case here."""
     if "sdy.sharding" in op.attributes:
         del op.attributes["sdy.sharding"]
     return mlir.WalkResult.ADVANCE
 
 
 def _device_code(outer: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """The ops that one device runs, and for each argument of theirs what it is in the function around.
+    """The ops that one device runs, with each value that they take from the function around, and its argument there.
 
-    On a mesh of one device, JAX leaves the manual computation out: these are the ops of the function itself.
+    On a mesh of one device JAX does not write a manual computation: the ops are those of the function itself.
     """
     operations = list(outer.entry_block.operations)
     manual = next((op for op in operations if op.operation.name == "sdy.manual_computation"), None)

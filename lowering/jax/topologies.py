@@ -1,7 +1,7 @@
-"""TPUs that are not there: the devices of a topology, for which libtpu compiles ahead of time.
+"""The devices of a TPU topology without TPUs, for which libtpu compiles ahead of time.
 
-libtpu looks for a TPU in this machine and for what manages it, and says so at length, unless its environment tells it
-that there is none.
+libtpu searches this machine for a TPU and its manager, and logs much about that, unless its environment says that there
+is none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_TPU_HERE = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """So many chips of a generation of TPUs, as in tpu-v3:4x4; a chip of up to v4 is two devices."""
+    """A number of chips of a TPU generation, as in tpu-v3:4x4; a chip of up to v4 is two devices."""
 
     generation: str
     chips: tuple[int, ...]
@@ -44,7 +44,7 @@ class Target:
 
 
 def parse_target(text: str) -> Target | None:
-    """The TPUs of that name; None for "cpu", the host's own. Raises SpmdcError (E516) if there is no such target."""
+    """The TPUs with that name; None for "cpu", the host's own. Raises SpmdcError (E516) if there is no such target."""
     if text == "cpu":
         return None
     name, colon, layout = text.partition(":")
@@ -69,8 +69,8 @@ def devices_of(target: Target, mesh: Mesh) -> list[jax.Device]:
 
 
 def order_of(target: Target, mesh: Mesh) -> list[int]:
-    """Which device of the target each device id of the mesh is. If the mesh gives no ids, and takes all of them, its
-    axes lie along rings of the topology; on a v4 they do not, of which JAX lays out no chips with two devices.
+    """The target's device for each device id of the mesh. If the mesh has no ids and takes all devices, its axes are
+    laid out along rings of the topology, except on v4 chips with two devices, which JAX does not lay out.
 
     Raises SpmdcError: E517 without libtpu, E516 if the mesh has more devices, or libtpu knows no such topology.
     """
@@ -89,14 +89,14 @@ def order_of(target: Target, mesh: Mesh) -> list[int]:
 
 
 def places_of(target: Target, mesh: Mesh) -> list[tuple[int, ...]]:
-    """Where in the target the device at each position of the mesh is: x, y and z of its chip, and which core."""
+    """The position in the target of the device at each position of the mesh: x, y and z of its chip, and the core."""
     found: Any = topology_devices(target)
     order = order_of(target, mesh)
     return [(*found[order[i]].coords, found[order[i]].core_on_chip) for i in mesh.device_ids]
 
 
 def libtpu_version() -> str:
-    """Raises SpmdcError (E517) if it is not installed."""
+    """The version of libtpu. Raises SpmdcError (E517) if it is not installed."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:

@@ -1,9 +1,9 @@
-"""Over which axes JAX believes that each value differs between devices: the rule of `shard_map(check_vma=True)`.
+"""The axes over which JAX considers each value to differ between devices: the rule of `shard_map(check_vma=True)`.
 
-The emitters need it to cast what JAX does not cast by itself, and the boundary to return what JAX cannot see to be
-equal. It is found for each function as often as calls pass it arguments that vary over other axes: were it the union
-over all calls, a call on values that every device has would have results that seem to differ, and to add those up
-again would be communication that the program does not have.
+The emitters need them for casts that JAX does not make by itself, and the boundary for results that JAX cannot prove
+equal. They are found for a function once for each way in which its calls' arguments vary: if they were the union over
+all calls, a call on values that are equal on all devices would have results that seem to differ, and making these equal
+would add communication that the program does not have.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NONE: AtomSet = frozenset()
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A function for arguments that vary over these axes: `varying` has what the values inside vary over, as far as
-    JAX can tell. Values that it lacks do not vary."""
+    """A function for arguments that vary over certain axes: `varying` has the axes that the values inside vary over, as
+    far as JAX knows. Values without an entry do not vary."""
 
     function: Function
     params: tuple[AtomSet, ...]
@@ -35,7 +35,7 @@ class Version:
 
 
 class Versions:
-    """The functions of a program as its calls have them. In a global one, values vary in manual regions only."""
+    """The versions of a program's functions for its calls. In a global program, values vary in manual regions only."""
 
     def __init__(self, program: Program, axes: ProgramAxes | None) -> None:
         self.program = program
@@ -49,12 +49,12 @@ class Versions:
         return self._of(main, tuple(_NONE if axes is None else boundary_axes(p.sharding, axes) for p in main.params))
 
     def called(self, op: Op, caller: Version) -> Version:
-        """The function that an op of another one calls."""
+        """The version that a call in another version calls."""
         function = self.program.functions[str(op.attrs["function"])]
         return self._of(function, tuple(caller.varying.get(v, _NONE) for v in op.operands))
 
     def reached(self) -> list[Version]:
-        """The versions that run, the entry among them, in the order of the program's functions."""
+        """The versions that run, including the entry, in the order of the program's functions."""
 
         def called(caller: Version) -> list[Version]:
             return [self.called(op, caller) for op in walk(caller.function.body) if callee_of(op) is not None]
@@ -71,7 +71,7 @@ class Versions:
         return found
 
     def results(self, op: Op, operands: tuple[AtomSet, ...]) -> list[AtomSet]:
-        """What the results of a call vary over."""
+        """The axes that the results of a call vary over."""
         called = self._of(self.program.functions[str(op.attrs["function"])], operands)
         return [called.varying.get(v, _NONE) for v in called.function.body.results]
 
@@ -91,7 +91,7 @@ def _union(sets: Iterable[AtomSet]) -> AtomSet:
 
 
 class _Analysis:
-    """The least fixpoint in one function."""
+    """The least fixpoint for one function."""
 
     def __init__(self, versions: Versions, axes: ProgramAxes, function: Function, params: Sequence[AtomSet]) -> None:
         self.versions = versions
@@ -147,7 +147,7 @@ class _Analysis:
         return operand.difference(axis_names) if replicates(op) else operand.union(axis_names)
 
     def _while(self, op: Op) -> Sequence[AtomSet]:
-        """Carried values vary as their first values, as the next ones, and as the number of iterations."""
+        """Carried values vary as their initial values, as the next ones, and as the number of iterations."""
         cond, body = op.regions
         carried = [self._of(v) for v in op.operands]
         while True:

@@ -1,7 +1,7 @@
-"""What differs between the versions of JAX that spmdc runs with, and every name of JAX's that it does not document.
+"""The differences between the versions of JAX that spmdc supports, and all undocumented names of JAX that it uses.
 
-The rest of spmdc takes such names from here, so that a new JAX that moves one is mended in this file. A test asks the
-JAX at hand for each of them.
+The rest of spmdc imports these names from here, so that only this file changes when JAX moves one. A test looks for
+each of them in the installed JAX.
 """
 
 from __future__ import annotations
@@ -43,43 +43,45 @@ HLO_TO_STABLEHLO = (
     "jaxlib._hlo:HloModule.as_serialized_hlo_module_proto",
     "jaxlib._jax:mlir.hlo_to_stablehlo",
 )
-"""The functions, as `pkgutil.resolve_name` takes them, that one after the other make StableHLO bytecode of HLO text.
+"""The functions, in `pkgutil.resolve_name` form, that convert HLO text to StableHLO bytecode one after another.
 
-They raise RuntimeError or ValueError for what XLA cannot parse or StableHLO cannot say, and end the process over some
-texts; so another one calls them, which imports no more than it needs.
+They raise RuntimeError or ValueError for text that XLA cannot parse or StableHLO cannot express, and abort the process
+on some texts. So they run in another process, which imports no more than it needs.
 """
 
 REGISTER_DIALECTS = "jaxlib.mlir._mlir_libs._jax_mlir_ext:register_dialects"
-"""The function, named in the same way, that adds to a registry the dialects that JAX writes its modules in."""
+"""The function, in the same form, that adds the dialects of JAX's modules to a registry."""
 
 
 def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = None) -> AbstractMesh:
-    """A mesh without devices, of which JAX leaves all axes to the partitioner. `device` is the kind of its devices.
+    """A mesh without devices, all of whose axes JAX leaves to the partitioner. `device` is the kind of its devices.
 
-    From JAX 0.11 on, axes are Explicit where nothing is said.
+    From JAX 0.11 on, axes are Explicit by default.
     """
     return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), abstract_device=device)
 
 
 def compiled_takes(dtypes: Iterable[np.dtype[Any]]) -> bool:
-    """Whether what JAX has compiled ahead of time can be called with its own arrays of these element types.
+    """Whether executables that JAX compiled ahead of time accept its own arrays of these element types.
 
-    Before JAX 0.12, it then mistakes the layout of those that share a byte; what it compiles when called it calls.
+    Before JAX 0.12 they do not if elements share a byte: JAX confuses the layout. Functions that it compiles when they
+    are called do.
     """
     return VERSION >= (0, 12) or all(t.isbuiltin == 1 or dtype_of(t).bits >= 8 for t in map(np.dtype, dtypes))
 
 
 def groups_as_lists() -> AbstractContextManager[None]:
-    """In which JAX lowers collectives with the ids of the devices of each group, which every reader of StableHLO knows.
+    """A context in which JAX lowers collectives with the device ids of each group, which all readers of StableHLO
+    accept.
 
-    From JAX 0.11 on, it names axes of a mesh instead where nothing is said.
+    From JAX 0.11 on, it writes mesh axes instead by default.
     """
     setting: Any = getattr(_config, "use_rgv3", None)
     return nullcontext() if setting is None else setting(False)
 
 
 def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
-    """The Python functions that a lowered function calls, in the order of the numbers by which its module names them.
+    """The Python functions that a lowered function calls, in the order of their numbers in its module.
 
     Each takes arrays and returns a tuple of them; if its call in the module has a token, that is the first of both.
     """
@@ -103,16 +105,18 @@ def captured(traced: jax.stages.Traced) -> Sequence[Any]:
 
 
 def argument_names(jaxpr: Any) -> Sequence[str]:
-    """What JAX calls the arguments of a function by its jaxpr: each is a name and the path to a leaf, `params['w']`."""
+    """JAX's names for the arguments of a function, from its jaxpr: each is a name and the path to a leaf,
+    `params['w']`."""
     plain = getattr(jaxpr, "jaxpr", jaxpr)
     found: Sequence[str] = plain.debug_info.safe_arg_names(len(plain.invars))
     return found
 
 
 def name_arguments(function: Callable[..., Any], names: Sequence[str]) -> None:
-    """Lets JAX call the arguments of a function, which takes any number by position, by these names in what it lowers.
+    """Sets the names by which JAX calls the arguments of a function, which takes any number by position, when it is
+    lowered.
 
-    They may be paths, as of `argument_names`.
+    They may be paths, as in `argument_names`.
     """
     signature = _NamedArguments([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
     signature.names = names
@@ -137,12 +141,12 @@ def with_constants(jaxpr: Any, constants: Sequence[Any]) -> Any:
 
 
 def reference_value(reference: Any) -> Any:
-    """The array that a reference (`jax.new_ref`) holds at the moment: it itself, which is not to be kept."""
+    """The array that a reference (`jax.new_ref`) holds at the moment. It is not a copy, so it must not be kept."""
     return reference._refs._buf
 
 
 def set_reference_value(reference: Any, value: Any) -> None:
-    """Makes a reference hold an array, on the devices on which it holds one. Both may be traced."""
+    """Stores an array in a reference, on the devices of the array that it holds. Both may be traced."""
     referent: Any = _core.get_referent(reference)
     is_known = not isinstance(referent, _core.Tracer)
     if not is_tracing():
@@ -154,16 +158,16 @@ def set_reference_value(reference: Any, value: Any) -> None:
 
 
 def register_series_rule(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Makes `rule` what `jax.experimental.jet` does of a primitive with several results.
+    """Registers `rule` for `jax.experimental.jet` of a primitive with several results.
 
-    It takes the operands, for each of them the terms of its series, and the parameters; it returns the results and the
-    terms of theirs.
+    It takes the operands, the terms of each operand's series, and the parameters; it returns the results and the terms
+    of their series.
     """
     _jet.jet_rules[primitive] = rule
 
 
 def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Makes `rule` what `checkify.checkify` does of a primitive.
+    """Registers `rule` for `checkify.checkify` of a primitive.
 
     It takes a function, the error so far, the operands and the parameters, and returns the error and the results. That
     function takes a jaxpr, and the tree and the types of the error's leaves and of the operands; it returns the jaxpr
@@ -188,9 +192,9 @@ LoweringRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], "Sequence[Any] 
 
 
 def lowered_with_stops(traced: jax.stages.Traced, platform: str, rule: LoweringRule) -> jax.stages.Lowered:
-    """What a traced function is lowered to if each `jax.lax.stop_gradient` in it is what `rule` makes of it.
+    """A traced function, lowered with `rule` for each `jax.lax.stop_gradient` in it.
 
-    By itself, JAX leaves nothing of them.
+    By default, JAX drops them.
     """
     private: Any = traced
 
@@ -205,8 +209,8 @@ def lowered_with_stops(traced: jax.stages.Traced, platform: str, rule: LoweringR
 
 @dataclass(frozen=True)
 class NotLowered:
-    """An op that JAX has for other element types, or on other platforms. `frames` are the user's, innermost first: the
-    file, line and column of where the call begins, line and column of where it ends; columns count from 0."""
+    """An op that JAX lacks for its element types, or on this platform. `frames` are the user's, innermost first: the
+    file, line and column where the call begins, and line and column where it ends; columns count from 0."""
 
     name: str
     types: tuple[str, ...]
@@ -214,7 +218,7 @@ class NotLowered:
 
 
 def not_lowered(traced: jax.stages.Traced, platform: str) -> NotLowered | None:
-    """The first op of a traced function that JAX does not lower for that platform, each tried by itself."""
+    """The first op of a traced function that JAX does not lower for that platform. Each is tried separately."""
     private: Any = traced
     for equation, around in _equations(private.jaxpr):
         types = [variable.aval for variable in equation.invars]
@@ -229,7 +233,7 @@ def not_lowered(traced: jax.stages.Traced, platform: str) -> NotLowered | None:
 
 
 def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Those that have no others inside, in order, each with the ones that it is inside of, innermost first."""
+    """The equations without nested ones, in order, each with the equations that it is nested in, innermost first."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         inside = list(_core.jaxprs_in_params(equation.params))
         for each in inside:
@@ -239,9 +243,9 @@ def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, 
 
 
 def register_custom_partitioning(rule: LoweringRule) -> None:
-    """Makes `rule` what a call of a function with `jax.custom_partitioning` is lowered to, unless all axes are manual.
+    """Registers the lowering of calls of functions with `jax.custom_partitioning`, unless all axes are manual.
 
-    It takes JAX's context of a lowering, the operands, and the parameters of the call, and returns the results, or None
+    `rule` takes JAX's lowering context, the operands, and the parameters of the call, and returns the results, or None
     to leave the call to JAX.
     """
 
@@ -258,10 +262,10 @@ def register_custom_partitioning(rule: LoweringRule) -> None:
 
 
 def register_inspection(rule: Callable[[Any, Any, Callable[[Any], None]], bool]) -> None:
-    """Makes `rule` what `jax.debug.inspect_array_sharding` is lowered to.
+    """Registers the lowering of `jax.debug.inspect_array_sharding`.
 
-    It takes JAX's context of a lowering, the operand and the function that is to be told, and returns whether it has
-    lowered the call, or leaves it to JAX.
+    `rule` takes JAX's lowering context, the operand and the function to be called with the sharding. It returns whether
+    it has lowered the call, and otherwise leaves it to JAX.
     """
 
     def lowered(context: Any, value: Any, *, callback: Callable[[Any], None]) -> Sequence[Any]:
@@ -275,7 +279,7 @@ def register_inspection(rule: Callable[[Any, Any, Callable[[Any], None]], bool])
 
 
 def written_in_place(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-    """What a call of a function with `jax.custom_partitioning` computes, as ops of its own."""
+    """The results of a call of a function with `jax.custom_partitioning`, inlined as ops."""
     function: Any = _core.jaxpr_as_fun(params["call"])
     found: Sequence[Any] = jax_mlir.lower_fun(function, multiple_results=True)(context, *values)
     return found
@@ -290,9 +294,10 @@ def custom_partitioning_name(params: Mapping[str, Any]) -> str:
 def custom_partitioning_rule(
     params: Mapping[str, Any], mesh: Any, operands: Sequence[mlir.Type], results: Sequence[mlir.Type]
 ) -> mlir.Attribute:
-    """The rule of a call of a function with `jax.custom_partitioning`, in Shardy's words: an `sdy.OpShardingRuleAttr`.
+    """The sharding rule of a call of a function with `jax.custom_partitioning`, as Shardy's `sdy.OpShardingRuleAttr`.
 
-    A rule that is a function of the mesh and the types is asked. Raises ValueError if it is none for such tensors.
+    A rule that is a function of the mesh and the types is called. Raises ValueError if the rule does not fit the
+    tensors.
     """
     rule: Any = params["sharding_rule"]
     special: Mapping[str, Any] = {}
@@ -310,7 +315,7 @@ def custom_partitioning_rule(
 
 
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
-    """Those of a jaxpr's effects that are of callbacks and FFI calls, as effects that JAX keeps in no order."""
+    """The callback and FFI effects among a jaxpr's effects, as unordered effects."""
     effects = list(effects)
     debug, io = _callback_effects()
     kinds = {"Debug": debug, "OrderedDebug": debug, "IO": io, "OrderedIO": io}
@@ -320,7 +325,7 @@ def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
 
 @functools.cache
 def _callback_effects() -> tuple[Any, Any]:
-    """The effects of a print and of other callbacks, in no order."""
+    """The unordered effects of a print and of other callbacks."""
     make_jaxpr: Any = jax.make_jaxpr
     (debug,) = make_jaxpr(lambda: jax.debug.callback(lambda: None))().effects
     (io,) = make_jaxpr(lambda: io_callback(lambda: None, None))().effects
@@ -334,43 +339,43 @@ def stablehlo_to_hlo(text: str) -> str:
 
 
 def trace_settings() -> Hashable:
-    """All settings of JAX, its mesh among them, that change what a function is traced to, as one value."""
+    """All JAX settings that affect tracing, its mesh included, as one value."""
     settings: Hashable = _config.trace_context()
     return settings
 
 
 InvalidNumberError: type[Exception] = _api_util.InternalFloatingPointError
-"""What JAX raises inside where `jax.debug_nans` or `jax.debug_infs` finds such a number; its arguments are the name of
-what was called and of what was found."""
+"""The internal JAX exception if `jax.debug_nans` or `jax.debug_infs` finds such a number. Its arguments are the name of
+the function that was called, and what was found."""
 
 
 def named_axes() -> Hashable:
-    """The axes, with their sizes, that transformations around name: along them collectives of a function may go."""
+    """The axes, with their sizes, that enclosing transformations name: a function's collectives may run along them."""
     core: Any = _core
     return tuple(core.get_axis_env().axis_sizes.items())
 
 
 def uses_named_axes(effects: Iterable[object]) -> bool:
-    """Whether a jaxpr with these effects has collectives along axes that transformations around it name."""
+    """Whether a jaxpr with these effects has collectives along axes that enclosing transformations name."""
     return any(isinstance(effect, _core.NamedAxisEffect) for effect in effects)
 
 
 ShardingTypeError: type[Exception] = _core.ShardingTypeError
-"""What JAX raises where the types of values do not say over which Explicit axes an op is to be split."""
+"""The JAX exception if the types of values do not determine over which Explicit axes an op is split."""
 
 
 def is_batched(x: object) -> bool:
-    """Whether a value in a function that `jax.vmap` traces is one of many."""
+    """Whether a value in a function that `jax.vmap` traces is batched."""
     return isinstance(x, _batching.BatchTracer) and x.batch_dim is not None
 
 
 def is_tracing() -> bool:
-    """Whether JAX traces: what is called now becomes a part of what it traces."""
+    """Whether JAX is tracing, so that calls become part of the trace."""
     return not _core.trace_state_clean()
 
 
 class ClearedWithJax:
-    """Caches that `jax.clear_caches()` clears as its own, as long as this lives."""
+    """Caches that `jax.clear_caches()` clears along with its own, while this object is alive."""
 
     def __init__(self, *caches: dict[Any, Any]) -> None:
         self._caches = caches

@@ -1,8 +1,8 @@
-"""Where a program could meet what XLA compiles wrongly or refuses, as listed in docs/jax.md with the versions that each
-was seen with.
+"""Finds where a program could be compiled incorrectly, or rejected, by XLA. docs/jax.md lists the faults, with the
+versions that each was seen with.
 
-The emitters ask `Guards` where an op has to be written so that it cannot happen; everywhere else it is written as it
-is. `tests/fuzz/op_chains.py` looks for more.
+The emitters use `Guards` to write such ops so that the fault cannot happen; all other ops are written as they are.
+`tests/fuzz/op_chains.py` searches for more.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from ir.program import Op, Program, Value, all_ops, walk
 from ir.types import DTYPES
 
 MOVED_AS_BITS = frozenset({DTYPES["f8e5m2fnuz"]})
-"""Types of which a `dynamic_update_slice` of shards moves the bits. Of whole tensors it is differentiated."""
+"""Types whose bits a `dynamic_update_slice` of shards moves. On whole tensors the op itself is used, because it may be
+differentiated."""
 
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
-"""Ops of which XLA may see that they return a part of their operand, or all of it, in another form."""
+"""Ops that XLA may recognise as returning a part of their operand, or all of it, in another form."""
 
 _RENAMING = frozenset({"reshape", "transpose", "broadcast_in_dim", "shard", "bitcast_convert"})
-"""Ops whose result may be their operand's memory."""
+"""Ops whose result may share their operand's memory."""
 
 _FUSED = frozenset({"control", "creation", "elementwise", "indexing", "layout", "reduction", "window"})
-"""The families of ops whose results are not stored before what is behind them is computed."""
+"""The op families whose results may be fused into later ops instead of being stored."""
 
 _JOINING = frozenset({"pad", "concatenate", "dynamic_update_slice"})
 _BY_PARTS = frozenset({"elementwise", "layout"})
-"""The families of ops that XLA computes part by part if that is simpler."""
+"""The op families that XLA may compute part by part."""
 
 _ANYWHERE = ("", 0)
-"""The place of parameters, and of results of ops with regions: behind some ops, and before others."""
+"""The position of parameters, and of results of ops with regions: it may be before or after any op."""
 
 
 @dataclass(frozen=True)
 class Guards:
-    """Where the ops around one would let XLA go wrong. Ops are named by their first results.
+    """The ops around which XLA could go wrong. Ops are identified by their first results.
 
-    `clamped`: gathers and dynamic_slices whose places are clamped beforehand. `apart`: operands that are behind a
-    barrier in the op that has this result. `twice`: updates in a loop of two iterations.
+    `clamped` has gathers and dynamic_slices whose indices are clamped beforehand. `apart` has operands that get a
+    barrier in the op with this result. `twice` has updates that are written in a loop of two iterations.
     """
 
     clamped: frozenset[Value] = frozenset()
@@ -75,7 +76,7 @@ def guards_of(program: Program) -> Guards:
 
 
 class _Flow:
-    """Where values come from, through calls, into loops and out of choices."""
+    """The dataflow of a program, through calls, loops and choices."""
 
     def __init__(self, program: Program) -> None:
         self.maker: dict[Value, Op] = {}
@@ -103,12 +104,13 @@ class _Flow:
             self.same.setdefault(target, []).append(source)
 
     def back(self, value: Value, through: Callable[[Op], bool]) -> dict[Value, None]:
-        """The value, and what it is made of by ops that are walked `through`, nearest first."""
+        """The value and what it is computed from by ops that satisfy `through`, nearest first."""
         return dict.fromkeys(self._walk_back(value, through))
 
     def is_made_of(self, value: Value, roots: Collection[Value], through: Callable[[Op], bool]) -> bool:
-        """Whether it is one of `roots`, or made of them by ops that are walked `through`. What their function computes
-        before the first of them is not, so that a walk from one of many updates does not go through all before it."""
+        """Whether it is one of `roots`, or computed from them by ops that satisfy `through`. The search does not go
+        before the first of the roots in their function, so that a search from one of many updates does not visit all
+        earlier ones."""
         places = [self.place.get(root, _ANYWHERE) for root in roots]
         function, first = min(places)
         one = function if all(name == function for name, _ in places) else None
@@ -122,7 +124,7 @@ class _Flow:
     def _walk_back(
         self, value: Value, through: Callable[[Op], bool], ends: Callable[[Value], bool] = lambda _: False
     ) -> Iterator[Value]:
-        """What `back` says, no further than where it `ends`."""
+        """The values of `back`, up to those where it `ends`."""
 
         def before(at: Value) -> Sequence[Value]:
             maker = self.maker.get(at)
@@ -132,7 +134,7 @@ class _Flow:
         return reached([value], before)
 
     def onward(self, values: Iterable[Value], through: Callable[[Op], bool]) -> set[Value]:
-        """The values, and what is made of them by ops that are walked `through`."""
+        """The values, and what is computed from them by ops that satisfy `through`."""
         becomes: dict[Value, list[Value]] = {}
         for target, sources in self.same.items():
             for source in sources:
@@ -146,18 +148,18 @@ class _Flow:
 
     @cached_property
     def with_parts(self) -> set[Value]:
-        """The values of which XLA may come to see the parts as tensors that have nothing to do with each other."""
+        """The values whose parts XLA may come to treat as independent tensors."""
         joined = (value for value, maker in self.maker.items() if maker.name in _JOINING)
         shared = (value for value in {**self.uses.users, **self.uses.given} if self.uses.count(value) > 1)
         return self.onward(joined, lambda op: OPS[op.name].family in _BY_PARTS) | self.onward(shared, _is_view)
 
     def number(self, value: Value) -> object:
-        """The number that a scalar is, or the scalar itself where that is not known."""
+        """The number that a scalar equals, or the scalar itself if that is not known."""
         number = constant_value(self.maker.get(value))
         return number if number is not None else value
 
     def makers(self, value: Value, through: Callable[[Op], bool]) -> list[Op]:
-        """The ops that made these."""
+        """The ops that make the values of `back`."""
         return [self.maker[v] for v in self.back(value, through) if v in self.maker]
 
 
@@ -174,8 +176,8 @@ def _is_fused(op: Op) -> bool:
 
 
 def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> None:
-    """A box of a box. A shard that comes in is one too, where the program runs inside of a function of `jax.jit` that
-    has it whole."""
+    """Guards a box of a box. A shard that is passed in is such a box too, if the program runs inside a function of
+    `jax.jit` that has the tensor whole."""
     boxes = [o for o in flow.makers(op.operands[0], _is_view) if _is_clamping(o)]
     if not boxes and flow.shards.isdisjoint(flow.back(op.operands[0], _is_view)):
         return
@@ -190,7 +192,8 @@ def _is_clamping(op: Op) -> bool:
 
 
 def _is_update_of_one_box(op: Op) -> bool:
-    """Whether XLA makes a `dynamic_update_slice` of it, if it is none: a `scatter` of more boxes stays one."""
+    """Whether XLA turns it into a `dynamic_update_slice`, if it is none: a `scatter` of several boxes stays a
+    scatter."""
     if op.name != "scatter":
         return op.name == "dynamic_update_slice"
     vector = int_attr(op.attrs, "index_vector_dim")
@@ -198,7 +201,7 @@ def _is_update_of_one_box(op: Op) -> bool:
 
 
 def _overwrites_what_it_reads(flow: _Flow, op: Op) -> bool:
-    """Whether what is updated may be the memory that the update is read from; at the same place, that is as well."""
+    """Whether the update may be read from the memory that is updated. It is harmless at the same position."""
     operand, update = op.operands[0], op.operands[2 if op.name == "scatter" else 1]
     roots = {v for v in flow.back(operand, lambda maker: maker.name in _RENAMING) if not _is_made_of_nothing(flow, v)}
     if not roots or not flow.is_made_of(update, roots, _is_fused):
@@ -212,7 +215,7 @@ def _is_made_of_nothing(flow: _Flow, value: Value) -> bool:
 
 
 def _is_read_where_it_is_written(flow: _Flow, op: Op, roots: set[Value]) -> bool:
-    """Whether each element of the update is computed of the element that it replaces, and of other values."""
+    """Whether each element of the update is computed from the element that it replaces, and from other values."""
     operand, update, *starts = op.operands
     box = [operand, *map(flow.number, starts)]
 

@@ -1,10 +1,10 @@
 """The reference: numpy kernels that evaluate a global program, and simulate an SPMD program on any number of devices.
 
-One set of kernels does both. Simulated, every array has the mesh as leading dims (`mesh_dims.py`), numpy's broadcasting
-computes all devices at once, and a collective moves data along those dims.
+One set of kernels does both. In a simulation every array has the mesh as leading dims (`mesh_dims.py`), numpy's
+broadcasting computes all devices at once, and a collective moves data along those dims.
 
-The kernels mean what XLA's do on CPU, with two differences: subnormal floats are kept, where XLA takes them for zero,
-and sums of 16-bit floats are rounded once (`arrays.py`).
+The kernels compute what XLA's do on CPU, with two differences: subnormal floats are kept, where XLA flushes them to
+zero, and sums of 16-bit floats are rounded once (`arrays.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["KERNELS", "check_inputs", "evaluate", "simulate"]
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
-    """The results of a global program, or of a plan, unpartitioned. Raises SpmdcError E501 if the inputs do not fit."""
+    """The results of a global program, or of a plan, without partitioning. Raises SpmdcError E501 if the inputs do not
+    match."""
     if program.stage == "spmd":
         raise InternalError("only a global program can be evaluated; an SPMD program is simulated")
     results = execute(program, check_inputs(program, arrays), NO_DEVICES, poison_of(0))
@@ -38,9 +39,9 @@ def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
 def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
     """The results of an SPMD program on its mesh's devices, all in this process. Takes and returns global arrays.
 
-    `poison` fills padding, of unevenly split inputs and what the program calls undefined, with NaN and extreme
-    integers, or with what a `seed` other than 0 draws; otherwise it is zeros.
-    Raises SpmdcError (E501, E304, E307, E505), and InternalError if devices that should agree on a result do not.
+    If `poison`, padding of unevenly split inputs, and the results of `undefined`, are filled with NaN and extreme
+    integers, or with numbers drawn with a `seed` other than 0; otherwise with zeros. Raises SpmdcError (E501, E304,
+    E307, E505), and InternalError if devices that should agree on a result do not.
     """
     if program.stage != "spmd":
         raise InternalError("only an SPMD program can be simulated; a global program is evaluated")

@@ -1,4 +1,4 @@
-"""What kernels and shards do to numpy arrays alike: reductions, the bits of elements, and short types in wider ones.
+"""Functions on numpy arrays for kernels and shards: reductions, the bits of elements, and short types in wider ones.
 
 Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
 every addition, so its sum of n bf16 numbers may be n/2 ulps away; ours is within half an ulp of the exact sum's f32
@@ -20,13 +20,13 @@ _COMPUTED = {t.numpy: t.computed.numpy for t in DTYPES.values() if t.computed !=
 
 
 def widen(x: Array) -> Array:
-    """Elements of a short type as those of the one in which they are computed; anything else as it is."""
+    """Elements of a short type in the type in which they are computed; anything else unchanged."""
     wide = _COMPUTED.get(x.dtype)
     return x if wide is None else x.astype(wide)
 
 
 def bits_of(x: Array) -> Array:
-    """The bits of each element, as an unsigned integer. Shorter ones than a byte have nothing in the rest of it."""
+    """The bits of each element, as an unsigned integer. If it has fewer bits than a byte, the others are 0."""
     bits = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).reshape(x.shape)
     width = 8 if x.dtype == np.bool_ else dtype_of(x.dtype).bits
     return bits & bits.dtype.type((1 << width) - 1) if width < 8 else bits
@@ -35,9 +35,9 @@ def bits_of(x: Array) -> Array:
 def combine(
     kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False, from_identity: bool = True
 ) -> Array:
-    """The reduction of `x` over dims. Of nothing, it is the kind's identity.
+    """The reduction of `x` over dims. Without elements it is the kind's identity.
 
-    It begins with the identity, as that of HLO does: a sum of -0.0 is 0.0. Not so if not `from_identity`.
+    Like that of HLO, it begins with the identity, so a sum of -0.0 is 0.0, unless not `from_identity`.
     """
     if not dims:
         return x
@@ -62,14 +62,15 @@ UFUNCS: dict[ReductionKind, np.ufunc] = {
 
 
 def identity(kind: ReductionKind, dtype: DType) -> Array:
-    """What leaves every other element as it is."""
+    """The identity: it leaves every other element unchanged."""
     return np.array(identity_of(kind, dtype), dtype.numpy)
 
 
 def order_zeros(result: Array, operands: Sequence[Array], meet: Callable[..., Array], *, largest: bool) -> Array:
-    """Extremes in which 0.0 is above -0.0, whatever the order in which numpy met them.
+    """Extremes in which 0.0 is above -0.0, in whatever order numpy compared them.
 
-    `meet` says, from where in each operand the zero is that counts, for which elements of the result it was met.
+    `meet` returns for which elements of the result the decisive zero is among the elements that were compared, from
+    where it is in each operand.
     """
     if result.dtype.kind != "f" or not (result == 0).any():
         return result

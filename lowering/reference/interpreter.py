@@ -1,5 +1,4 @@
-"""Walks a program and runs each op's kernel, one for each op that `ir.ops` declares, dropping every value after its
-last use."""
+"""Executes a program with one kernel for each op that `ir.ops` declares. Every value is dropped after its last use."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from lowering.reference.poison import Poison
 
 @dataclass
 class Shared:
-    """What all activations of a program's functions know: what padding holds, and its devices."""
+    """The state that all activations of a program's functions share: the contents of padding, and the devices."""
 
     program: Program
     poison: Poison
@@ -37,9 +36,9 @@ class Shared:
 class Interpreter:
     """One activation of a function. Regions inside it share its values.
 
-    `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims. `lead`
-    counts both: the leading dims of every array that are device dims. The oracle has none. `running` says for which
-    devices what is executed counts, along the device dims: not all may run a branch, or another iteration.
+    `mapped` is the number of dims that it is mapped over, which are additional device dims to its kernels. `lead` is
+    the number of all leading dims of every array that are device dims. The oracle has none. `running` says, along the
+    device dims, for which devices the current execution counts: not all may run a branch, or another iteration.
     """
 
     def __init__(self, shared: Shared, grids: DeviceGrids, mapped: int = 0, running: Array | None = None) -> None:
@@ -54,7 +53,7 @@ class Interpreter:
         self._sizes = grids.default.shape
 
     def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
-        """The region's results; it sees the values around it. The values it defines are gone afterwards."""
+        """The region's results. It sees the values around it. The values that it defines are dropped afterwards."""
         self.values.update(zip(region.params, arrays, strict=True))
         del arrays
         for op, unneeded in zip(region.ops, last_uses(region), strict=True):
@@ -68,14 +67,14 @@ class Interpreter:
 
     @contextmanager
     def among(self, devices: Array) -> Iterator[None]:
-        """In which only these devices run, of those that do."""
+        """A context in which only these devices run, of those that do."""
         before = self.running
         self.running = before & devices
         yield
         self.running = before
 
     def inner(self, grids: DeviceGrids, mapped: int = 0) -> Interpreter:
-        """Runs what sees none of the values here, on the devices that run."""
+        """An interpreter for a region or function that sees none of the values here, on the devices that run."""
         rank = grids.default.rank + mapped
         running = self.running.reshape((*self.running.shape, *(1,) * (rank - self.running.ndim)))
         return Interpreter(self._shared, grids, mapped, running)
@@ -92,7 +91,7 @@ class Interpreter:
 
     @property
     def devices(self) -> DeviceGrids:
-        """The grids of the devices of manual regions: where there are none yet, those of the program's meshes."""
+        """The grids of the devices of manual regions: outside of one, those of the program's meshes."""
         return self.grids if self.grids.default.rank else self._shared.devices
 
     def run_on_devices(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
@@ -157,6 +156,6 @@ kernel = KERNELS.of
 
 
 def execute(program: Program, arrays: Sequence[Array], grids: DeviceGrids, poison: Poison) -> list[Array]:
-    """The results of the entry function; `poison` is what padding holds that the program makes."""
+    """The results of the entry function. `poison` fills the padding that the program creates."""
     with np.errstate(all="ignore"):
         return Interpreter(Shared(program, poison), grids).run(program.main.body, arrays)

@@ -1,8 +1,8 @@
 """The mesh as leading dims of an array.
 
-A mesh axis is cut wherever the program cuts it , and every piece, a *sub-axis*, is one leading dim. An array
-has size 1 there if its value is the same along the sub-axis, so that what is replicated is stored and computed once. A
-collective moves, reduces or broadcasts along these dims; no device is ever visited on its own.
+A mesh axis is cut wherever the program cuts it, and every piece, a *sub-axis*, is one leading dim. An array has size 1
+there if its value is the same along the sub-axis, so that replicated values are stored and computed once. A collective
+moves, reduces or broadcasts along these dims; no device is ever processed individually.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DeviceGrid:
         return x.squeeze(tuple(range(at, at + len(dims))))
 
     def gather(self, x: Array, axes: Sequence[AxisRef], dim: int) -> Array:
-        """Concatenates along `dim` what the devices along the axes hold, in the axes' order."""
+        """Concatenates the arrays of the devices along the axes along `dim`, in the axes' order."""
         dims, at = self.dims(axes), self.rank + dim
         if not dims:
             return x
@@ -89,7 +89,7 @@ class DeviceGrid:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrids:
-    """The grid of every mesh of a program. Arrays live on that of the default mesh."""
+    """The grids of all meshes of a program. Arrays are on that of the default mesh."""
 
     default: DeviceGrid
     others: Mapping[Mesh, DeviceGrid]
@@ -106,7 +106,7 @@ class DeviceGrids:
         raise InternalError(f"axes {', '.join(sorted(names))} are not of one mesh")
 
     def translate(self, x: Array, source: DeviceGrid, target: DeviceGrid) -> Array:
-        """The same value on the same devices, which another mesh puts in another order."""
+        """The same value on the same devices, in the order of another mesh."""
         if source == target:
             return x
         position = np.empty(source.mesh.size, np.int64)
@@ -115,13 +115,13 @@ class DeviceGrids:
 
 
 NO_DEVICES = DeviceGrids(DeviceGrid(Mesh(()), ()), {})
-"""What a global program runs on."""
+"""The grids for a global program."""
 
 
 def fetch(x: Array, source: DeviceGrid, positions: Array, target: DeviceGrid) -> Array:
-    """On the device at each position of `target`, what `x` is on the device of `source` whose position is given.
+    """For the device at each position of `target`, the part of `x` on the device of `source` at the given position.
 
-    Position -1 stands for no device, and reads zeros. Leading dims along which all receive the same have size 1.
+    Position -1 is no device, and reads zeros. Leading dims along which all devices receive the same have size 1.
     """
     lead, rest = x.shape[: source.rank], x.shape[source.rank :]
     stored = np.broadcast_to(np.arange(math.prod(lead)).reshape(lead), source.shape).reshape(-1)
@@ -138,7 +138,7 @@ def fetch(x: Array, source: DeviceGrid, positions: Array, target: DeviceGrid) ->
 
 
 def grids_of(program: Program) -> DeviceGrids:
-    """The grids of a program's meshes. Raises SpmdcError E304 or E307 if they cannot be laid over one another."""
+    """The grids of a program's meshes. Raises SpmdcError E304 or E307 if they have no common refinement."""
     used = set(_axis_refs(program))
     grids = {mesh: DeviceGrid(mesh, cut_mesh(mesh, used)) for mesh in program.meshes}
     if not program.meshes:

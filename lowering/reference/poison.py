@@ -1,4 +1,4 @@
-"""What padding is filled with in simulations, so that a mask that is missing shows."""
+"""The contents of padding in simulations, chosen to reveal a missing mask."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from ir.types import Array, DType
 
 Poison = Callable[[DType], Array]
-"""What the padding of tensors of a type repeats."""
+"""Numbers of a type, which the padding of tensors repeats."""
 
 _POISONS = 5
 
 
 def zeros(dtype: DType) -> Array:
-    """Padding that does no harm."""
+    """Padding without effect in most reductions."""
     return np.zeros(1, dtype.numpy)
 
 
 def poison_of(seed: int) -> Poison:
-    """Padding that shows wherever it gets: of seed 0 NaN, extremes and mixed booleans, of others whatever they draw.
+    """Padding that is visible wherever it reaches: for seed 0 NaN, extremes and mixed booleans, for others random
+    numbers.
 
-    It depends on nothing else, so that a program can be made smaller without another padding.
+    It depends on nothing else, so that it stays the same while a program is shrunk.
     """
     if not seed:
         return _poison
@@ -40,7 +41,7 @@ def _poison(dtype: DType) -> Array:
 
 
 def _drawn_poison(dtype: DType, rng: np.random.Generator) -> Array:
-    """NaN says nothing of a comparison, and a maximum nothing of what is below it: so other numbers, too."""
+    """Random numbers too, because comparisons with NaN are all false, and a maximum hides everything below it."""
     if dtype.is_complex:
         result = np.empty(_POISONS, dtype.numpy)
         result.real, result.imag = (_drawn_poison(dtype.component, rng) for _ in range(2))

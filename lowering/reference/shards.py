@@ -1,8 +1,8 @@
-"""Between global arrays and what each device holds: cutting inputs into shards, putting results together.
+"""Conversion between global arrays and the shards of all devices.
 
-Padding of an uneven dim is poisoned (NaN, extremes of types that have none, arbitrary booleans; other seeds draw other
-numbers), so that a program that lets it reach a real element is found out. A partial input is split into unequal parts,
-so that a program that reduces over the wrong axes, or forgets to, is found out too.
+Padding of an uneven dim is poisoned (NaN, extremes for types without NaN, arbitrary booleans; other seeds draw other
+numbers), which reveals a program that lets it reach a real element. A partial input is split into unequal parts, which
+reveals a program that reduces over the wrong axes, or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def distribute(x: Array, sharding: Sharding, grids: DeviceGrids, *, poison: Pois
 
 
 def shard(x: Array, sharding: Sharding, grid: DeviceGrid, *, poison: Poison) -> Array:
-    """The shards of a tensor that is the same on all devices along the sharding's axes; leading dims are the grid's."""
+    """The shards of a tensor that is equal on all devices along the sharding's axes. The leading dims are the
+    grid's."""
     for kind, axes in _pending(sharding):
         x = _split_partial(x, kind, axes, grid)
     dims = [grid.rank + d for d in range(sharding.rank)]
@@ -40,9 +41,9 @@ def shard(x: Array, sharding: Sharding, grid: DeviceGrid, *, poison: Poison) -> 
 
 
 def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: DeviceGrids, name: str) -> Array:
-    """The global array of that shape whose shards the devices hold.
+    """The global array of that shape, from the shards of the devices.
 
-    Raises InternalError if devices that should hold the same shard differ in a bit of it; any NaN equals any other.
+    Raises InternalError if devices that should have the same shard differ in a bit of it; all NaNs count as equal.
     """
     grid = grids.of(sharding.mesh)
     x = grids.translate(x, grids.default, grid)
@@ -52,9 +53,9 @@ def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: DeviceGr
 def unshard(
     x: Array, sharding: Sharding, shape: Sequence[int], grid: DeviceGrid, along: Sequence[int], name: str
 ) -> Array:
-    """The tensor of that shape whose shards the devices hold; it is the same along the grid's dims `along`.
+    """The tensor of that shape, from the shards of the devices; it is equal along the grid's dims `along`.
 
-    Raises InternalError if devices along them that should hold the same shard differ in a bit of it.
+    Raises InternalError if devices along them that should have the same shard differ in a bit of it.
     """
     for kind, axes in _pending(sharding):
         dims = grid.dims(axes)
@@ -101,7 +102,7 @@ def _pending(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...
 
 
 def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: Poison) -> Array:
-    """`x` with each dim filled up to a multiple of its number of parts."""
+    """`x` with each dim padded to a multiple of its number of parts."""
     shape = list(x.shape)
     for d, n in zip(dims, parts, strict=True):
         shape[d] = -(-shape[d] // n) * n
@@ -114,7 +115,7 @@ def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: Poison) ->
 
 
 def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: DeviceGrid) -> Array:
-    """`x` as parts along the axes that combine to it exactly."""
+    """`x` as parts along the axes whose reduction is exactly `x`."""
     count = _shards(grid, axes)
     if count == 1:
         return x
@@ -140,8 +141,8 @@ _OF_BOOLEANS: dict[ReductionKind, ReductionKind] = {"max": "or", "min": "and", "
 
 
 def _uneven_parts(x: Array, kind: ReductionKind, count: int, at: int) -> Array:
-    """Parts that differ from one another without a pattern over devices or elements. They combine to `x` where no
-    float is rounded."""
+    """Parts that differ from one another without a pattern over devices or elements. Their reduction is `x` if no float
+    is rounded."""
     element = np.arange(x.size).reshape((*x.shape[:at], 1, *x.shape[at:]))
     part = np.arange(count).reshape((count, *(1,) * (x.ndim - at)))
     noise = (element * 7 + part * 3 + part * part + (element % 3) * part) % 5
@@ -176,7 +177,7 @@ def _product_parts(whole: Array, negative: Array, part: Array, at: int) -> Array
 
 
 def _beyond(whole: Array, distance: Array, *, lower: bool) -> Array:
-    """Below (above) by the distance, or the lowest (highest) value where that would wrap."""
+    """A number below (above) by the distance, or the lowest (highest) number if that would wrap."""
     dtype = dtype_of(whole.dtype)
     wide = widen(whole)
     step = distance.astype(wide.dtype)

@@ -1,1 +1,1 @@
-"""The verbs of the command line, a module each, with what they share: options, terminal, failures."""
+"""The verbs of the command line, one module each, and in `shared` their options, terminal and failures."""

@@ -1,4 +1,4 @@
-"""`spmdc check`: what is wrong with programs."""
+"""`spmdc check`: finds errors in programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(options: Options, *, files: Sequence[str]) -> int:
 
 
 def _try_next(program: Program, watch: Stopwatch) -> None:
-    """Takes the program as far as it goes without being written. Raises SpmdcError."""
+    """Checks the program as far as is possible without writing it. Raises SpmdcError."""
     if program.stage == "plan":
         with watch.step("plan"):
             spmdc.plan(program)

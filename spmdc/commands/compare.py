@@ -15,7 +15,8 @@ from spmdc.reports.hlo_collectives import XlaCollective
 
 
 def run(options: Options, *, file: str, pin: bool, target: str | None) -> int:
-    """Prints a row for each kind of collective, and the bytes in all; for a target, time and memory by its compiler."""
+    """Prints a row for each kind of collective, and the total bytes; for a target, also the compiler's time and
+    memory."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     partitioned = partition_program(pinned(program) if pin else program, options, watch)
@@ -62,7 +63,7 @@ def _on_target(comparison: TargetComparison) -> list[Part]:
 
 
 def _by_kind(collectives: Iterable[Collective | XlaCollective]) -> dict[str, tuple[int, int]]:
-    """How often each kind runs, and the bytes of all those; loops of unknown length once."""
+    """How often each kind runs, and its total bytes; loops of unknown trip count count once."""
     found: dict[str, tuple[int, int]] = {}
     for c in collectives:
         times = 1 if c.count is None else c.count

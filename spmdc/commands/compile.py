@@ -1,4 +1,4 @@
-"""`spmdc compile`: what the compiler of a backend, of TPUs that need not be there, makes of a program."""
+"""`spmdc compile`: compiles a program with a backend's compiler, for TPUs without having any."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spmdc.compiled import CompiledProgram, Outcome
 from spmdc.files import write_text
 
 _LINES = 12
-"""Lines of the user's program of which cycles are printed."""
+"""The most lines of the user's program whose cycles are printed."""
 
 
 def run(options: Options, *, file: str, target: str, emit: str, out: str | None) -> int:
-    """Prints memory, cycles and what became of each collective, or the optimised module; `out` gets that module."""
+    """Prints memory, cycles and the outcome of each collective, or the optimised module; `out` gets that module."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     if is_partitioned(program):
@@ -86,7 +86,7 @@ def _cycles(compiled: CompiledProgram) -> list[Part]:
 
 
 def _size(nbytes: int) -> str:
-    """As in 1.5 GiB."""
+    """A size such as 1.5 GiB."""
     size, units = float(nbytes), iter(("B", "KiB", "MiB", "GiB", "TiB"))
     unit = next(units)
     while size >= 1024 and unit != "TiB":

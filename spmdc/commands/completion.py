@@ -1,4 +1,4 @@
-"""`spmdc completion`: what shells need to complete commands, made of the parser of the command line itself."""
+"""`spmdc completion`: completion scripts for shells, generated from the parser of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmdc.commands.shared.options import Options, parse_path
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An option by its `names`, or without, an argument in its place; what it may be, and what it says."""
+    """An option with `names`, or a positional argument without; its possible values, and its help."""
 
     names: tuple[str, ...]
     choices: tuple[str, ...]
@@ -36,7 +36,7 @@ class _Verb:
 
     @property
     def words(self) -> list[str]:
-        """What may be written in place of a file: choices, if the verb has some."""
+        """The words that are proposed in place of a file: the choices, if the verb has some."""
         return [word for a in self.places for word in a.choices]
 
 
@@ -66,7 +66,7 @@ def _line(text: str | None) -> str:
 
 
 def _quoted(text: str, also: str = "") -> str:
-    """The text in single quotes, of a shell; characters of `also` behind a backslash."""
+    """The text in single quotes for a shell, with characters of `also` escaped by a backslash."""
     escaped = "".join(f"\\{c}" if c in also else c for c in text)
     return "'" + escaped.replace("'", "'\\''") + "'"
 
@@ -76,7 +76,7 @@ def _names(arguments: Iterable[_Argument]) -> list[str]:
 
 
 def _bash(verbs: Sequence[_Verb], top: Sequence[_Argument]) -> Iterator[str]:
-    """Where nothing is proposed, bash completes names of files."""
+    """If nothing is proposed, bash completes file names."""
     yield '# eval "$(spmdc completion bash)"'
     yield "_spmdc() {"
     yield "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} words="
@@ -136,7 +136,7 @@ def _zsh_options(argument: _Argument) -> Iterator[str]:
 
 
 def _zsh_places(places: Sequence[_Argument]) -> Iterator[str]:
-    """The last of them may be there several times, as far as zsh knows."""
+    """zsh allows the last positional argument several times."""
     for i, argument in enumerate(places, 1):
         yield _quoted(f"{i if i < len(places) else '*'}:argument:{_zsh_action(argument)}")
 

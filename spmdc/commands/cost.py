@@ -1,4 +1,4 @@
-"""`spmdc cost`: what a program takes on a machine, and a table of that for several sizes, meshes and machines."""
+"""`spmdc cost`: the cost of a program on a machine, and a table of costs for several sizes, meshes and machines."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def run(
     meshes: Sequence[Mapping[str, int]],
     sweeps: Sequence[tuple[str, Sequence[int]]],
 ) -> int:
-    """Prints a row for each line, op, …, and with `alive` the values at the peak of memory; of several machines, meshes
-    or values of consts, a row for each combination of them."""
+    """Prints a row for each line, op, …, and with `alive` the values at the peak of memory; for several machines,
+    meshes or values of consts, a row for each combination."""
     watch = Stopwatch()
     points = _points(options, machines, meshes, sweeps)
     stdin = read_stdin() if file == "-" else None
@@ -98,7 +98,7 @@ def _names(
     meshes: Sequence[Mapping[str, int]],
     sweeps: Sequence[tuple[str, Sequence[int]]],
 ) -> dict[str, str]:
-    """What tells a combination from the others."""
+    """The options that differ between combinations, with their values in this one."""
     found = {"machine": point.machine} if len(machines) > 1 else {}
     if len(meshes) > 1 and point.mesh is not None:
         found["mesh"] = ",".join(f"{name}={size}" for name, size in point.mesh.items())
@@ -159,7 +159,7 @@ def _ends(names: Sequence[str]) -> Sequence[str]:
 
 
 def _alive(cost: Cost, top: int | None) -> Iterator[Part]:
-    """The values at the peak."""
+    """The values that are alive at the peak."""
     rows = [[each.value, each.type, f"{each.bytes:,}"] for each in cost.alive[:top]]
     rest = sum(each.bytes for each in cost.alive[top:]) if top is not None else 0
     yield "\n"

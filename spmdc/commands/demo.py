@@ -36,7 +36,7 @@ PROGRAM = "moe_layer.spmd"
 
 @dataclass(frozen=True)
 class _Text:
-    """What is routed: a text's first bytes, as many as there is room for."""
+    """The text that is routed: its first bytes, as many as fit."""
 
     name: str
     data: bytes
@@ -54,7 +54,7 @@ class _Placement:
 
 @dataclass(frozen=True)
 class _Run:
-    """One execution: where, how long, and how far from the unpartitioned one."""
+    """One execution: its backend, its time, and its difference from the unpartitioned program."""
 
     backend: str
     seconds: float
@@ -63,10 +63,10 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How tokens went to experts. `load` counts the tokens of each expert, `full` the groups in which its room
-    is used up. `twice`, `once` and `dropped` count the tokens that went to two experts, one, and none.
+    """The routing of tokens to experts. `load` counts the tokens of each expert, `full` the groups in which its
+    capacity is used up. `twice`, `once` and `dropped` count the tokens that went to two experts, one, and none.
 
-    `room` is what an expert can take: its `capacity` in a group times the number of groups.
+    `room` is the number of tokens that an expert can take: its `capacity` in a group times the number of groups.
     """
 
     tokens: int
@@ -81,9 +81,9 @@ class Routing:
 
 
 def run(options: Options, *, text: str | None, jax: bool) -> int:
-    """Shows every stage of the layer on its way through the compiler, and checks its results.
+    """Shows every stage of the layer's compilation, and checks its results.
 
-    The exit status is 1 if a backend is further from the unpartitioned program than rounding explains.
+    The exit status is 1 if a backend differs from the unpartitioned program by more than rounding explains.
     """
     devices = options.devices or 8
     shown = _read_text(text)
@@ -116,7 +116,7 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
 
 
 def _read_text(path: str | None) -> _Text:
-    """The text to route: by default spmdc's README, from the checkout or from what was installed of it."""
+    """The text to route: by default spmdc's README, from the checkout or the installed metadata."""
     if path is not None:
         data = read_bytes(path)
         if not data:
@@ -132,7 +132,7 @@ def _read_text(path: str | None) -> _Text:
 
 
 def _inputs(program: Program, text: bytes, seed: int) -> tuple[tuple[Array, ...], int]:
-    """The program's inputs, the text's bytes embedded by a random table, and how many bytes of it there are."""
+    """The program's inputs, with the text's bytes embedded by a random table, and the number of bytes used."""
     drawn = spmdc.random_inputs(program, seed)
     position = next(i for i, p in enumerate(program.main.params) if p.name == "inputs")
     groups, size, model = program.main.params[position].shape
@@ -163,7 +163,7 @@ def _execute(
 
 
 def _gating(program: Program, arrays: Sequence[Array]) -> Array:
-    """The combine weights, f32[groups, tokens, experts, capacity], that the program's own gating makes."""
+    """The combine weights, f32[groups, tokens, experts, capacity], of the program's own gating."""
     body = program.main.body
     call = next(op for op in body.ops if is_call(op) and callee_of(op) == "top2_gating")
     combine = call.results[0]
@@ -173,7 +173,7 @@ def _gating(program: Program, arrays: Sequence[Array]) -> Array:
 def routing_of(combine: npt.NDArray[Any], tokens: int) -> Routing:
     """Reads combine weights of shape [groups, tokens, experts, capacity] (GShard, section 3.1).
 
-    The first `tokens` tokens count, the others being padding; they take up room all the same.
+    The first `tokens` tokens count, the others being padding; padding uses up capacity too.
     """
     groups, size, experts, capacity = combine.shape
     taken = (combine != 0).any(axis=3)

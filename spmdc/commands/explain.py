@@ -1,4 +1,4 @@
-"""`spmdc explain`: the longer text behind a diagnostic code."""
+"""`spmdc explain`: prints the longer text of a diagnostic code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 100
 
 
 def run(options: Options, *, code: str | None) -> int:
-    """Prints one explanation, or every code with its own."""
+    """Prints one explanation, or the explanations of all codes."""
     if code is None and options.json:
         print_json(
             options.verb, {"codes": [{"code": known, "text": text} for known, text in sorted(EXPLANATIONS.items())]}
@@ -39,5 +39,5 @@ def run(options: Options, *, code: str | None) -> int:
 
 
 def _width() -> int:
-    """The terminal's, up to where lines are pleasant to read."""
+    """The terminal's width, limited to a readable length."""
     return max(20, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns))

@@ -1,4 +1,4 @@
-"""`spmdc fmt`: programs in the standard layout."""
+"""`spmdc fmt`: formats programs in the standard layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spmdc.reading import language_of, read
 
 @dataclass(frozen=True)
 class _Layout:
-    """A file as it is and as it should be."""
+    """A file's text, and its text in the standard layout."""
 
     name: str
     before: str
@@ -30,7 +30,7 @@ class _Layout:
     """Whether the result goes to standard output: for standard input, and for a file in another language."""
 
     def diff(self) -> str:
-        """What changes, as a unified diff."""
+        """The changes, as a unified diff."""
         lines = difflib.unified_diff(
             self.before.splitlines(True), self.after.splitlines(True), self.name, f"{self.name} formatted"
         )
@@ -94,6 +94,6 @@ def _show(layout: _Layout, check: bool, diff: bool) -> None:
 
 
 def _content(text: str) -> tuple[list[str], list[str]]:
-    """What a text holds besides its layout."""
+    """The contents of a text apart from its layout."""
     cut = tokenize(Source("", text))
     return [t.text for t in cut.tokens], [c.text for c in cut.comments]

@@ -1,4 +1,4 @@
-"""`spmdc grad`: the program that computes gradients."""
+"""`spmdc grad`: the gradient of a program as a program."""
 
 from __future__ import annotations
 

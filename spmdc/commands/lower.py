@@ -15,7 +15,7 @@ _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
 
 
 def run(options: Options, *, file: str, emit: str, out: str | None, unpartitioned: bool) -> int:
-    """Prints or writes the partitioned program, or the program as it is, in the language that `emit` names."""
+    """Prints or writes the partitioned program, or the unpartitioned one, in the language that `emit` names."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     warnings: tuple[Diagnostic, ...] = ()

@@ -10,13 +10,13 @@ from spmdc.commands.shared.options import Options
 
 
 def run(options: Options) -> int:
-    """Answers an editor on standard input and output until it is done. Raises SpmdcError (E605) without pygls."""
+    """Serves an editor on standard input and output until it exits. Raises SpmdcError (E605) without pygls."""
     if find_spec("pygls") is None:
         raise error("E605", "the language server needs the package pygls", help="pip install 'spmdc[lsp]'")
     # Imported late, as the package is there only with the extra.
     from spmdc.lsp.server import SERVER
 
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # What libraries print is no answer.
+    os.dup2(2, 1)  # Output that libraries print is not part of the protocol.
     SERVER.start_io(questions, answers)
     return 0

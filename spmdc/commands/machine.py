@@ -1,4 +1,4 @@
-"""`spmdc machine`: the machines that costs can be reckoned for, and a file of the devices at hand."""
+"""`spmdc machine`: the machines that costs can be estimated for, and a machine file for the available devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADERS = ("machine", "flop/s", "bytes/s", "bytes", "network")
 
 
 def run(options: Options, *, action: str, name: str | None, out: str | None) -> int:
-    """Lists all machines, shows what is known of one, or measures the devices at hand."""
+    """Lists all machines, prints one, or measures the available devices."""
     watch = Stopwatch()
     if (action == "show") != (name is not None):
         what = f"{action} takes no machine" if name is not None else "show takes a machine"
@@ -96,7 +96,7 @@ def _figures(found: Machine) -> dict[str, object]:
 
 
 def machine_text(devices: MeasuredDevices) -> str:
-    """The file of a machine of which this was measured. Where no collective was, all devices have links for nothing."""
+    """The machine file of measured devices. Without measured collectives, links have no cost."""
     rates = dict(devices.rates)
     permutes = [table for table in devices.collectives if table.kind == "collective_permute"]
     bandwidth = permutes[0].nbytes[-1] / permutes[0].seconds[-1] if permutes else devices.memory_bandwidth

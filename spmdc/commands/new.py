@@ -1,4 +1,4 @@
-"""`spmdc new`: a first program, and its test."""
+"""`spmdc new`: creates a first program, and a test for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_only_partial_sums_of_the_result_are_sent():
 
 
 def run(options: Options, *, name: str) -> int:
-    """Writes NAME.spmd and its test beside it. Raises SpmdcError (E005) where they are there, or cannot be written."""
+    """Writes NAME.spmd and its test beside it. Raises SpmdcError (E005) if they exist, or cannot be written."""
     program = Path(name.removesuffix(".spmd") + ".spmd")
     if not re.fullmatch(r"[\w.-]+", program.stem):
         raise error("E601", f"{name!r} is no name for a program", help="letters, digits, - and _: spmdc new layer")
@@ -65,7 +65,7 @@ def run(options: Options, *, name: str) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file that is not there yet."""
+    """Writes a new file."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -25,8 +25,8 @@ def run(
 ) -> int:
     """Prints the SPMD program; with `stats`, also what it communicates.
 
-    `passes` are applied in place of all, and what they make is printed; before that, what each pass of `print_after`
-    makes.
+    `passes` replace the default passes, and the result of the last one is printed; before it, the result of each pass
+    in `print_after` is printed.
     """
     watch = Stopwatch()
     options = replace(options, verbose=options.verbose or time_passes)
@@ -58,7 +58,7 @@ def _figures(partitioned: PartitionedProgram) -> dict[str, object]:
 
 
 def _check_named(print_after: list[str], passes: list[str] | None, options: Options) -> None:
-    """Raises SpmdcError (E601) if a program is to be printed behind a pass that is not applied."""
+    """Raises SpmdcError (E601) if `print_after` names a pass that is not applied."""
     applied = passes if passes is not None else [step.name for step in spmdc.pipeline(**choices_of(options))]
     for name in print_after:
         if name not in applied:
@@ -79,7 +79,7 @@ def collective_row(collective: Collective) -> list[str]:
 
 
 def total_bytes(partitioned: PartitionedProgram) -> str:
-    """What the worst device receives in all, in words."""
+    """The total bytes that the worst device receives, in words."""
     collectives, worst = partitioned.collectives(), partitioned.received_bytes()
     known = all(c.count is not None for c in collectives)
     unknown = "" if known else ", once around each loop of unknown length"

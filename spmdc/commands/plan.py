@@ -1,4 +1,4 @@
-"""`spmdc plan`: what the partitioner decides, what that costs, and what else could be."""
+"""`spmdc plan`: the partitioner's decisions, their costs, and the alternatives."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spmdc.plans import sum_text
 
 
 def run(options: Options, *, file: str, explain: str | None, diff: str | None) -> int:
-    """Prints the plan with its costs; with `explain`, what the op could do that makes that value; with `diff`, what
-    differs from the plan of another file."""
+    """Prints the plan with its costs; with `explain`, the possible strategies for the op that makes that value; with
+    `diff`, the differences from the plan of another file."""
     watch = Stopwatch()
     plan = _plan(file, options, watch)
     if explain is not None:
@@ -40,7 +40,7 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
 
 
 def _as_json(reshard: Op) -> dict[str, object]:
-    """What is resharded, how, where and why."""
+    """The reshard of a value: how, where and why."""
     ends = [print_sharding(v.sharding) if v.sharding is not None else "" for v in (reshard.operands[0], reshard.result)]
     return {
         "value": reshard.operands[0].name,

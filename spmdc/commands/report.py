@@ -1,4 +1,5 @@
-"""`spmdc report`: a partitioned program as a page: what it takes and sends, where and why, and what else could be."""
+"""`spmdc report`: a partitioned program as an HTML page: its costs and communication, with causes, and the
+alternatives."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _OFF_ON_INTEGERS = (
 )
 
 _FEW = 8
-"""Results of so few elements are printed whole."""
+"""The most elements of a result that is printed whole."""
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
 
 
 def _arrays(program: Program, inputs: Sequence[str], seed: int, *, integers: bool) -> tuple[Array, ...]:
-    """What the files have, or random inputs; weights, unless they are to be integers, as they are initialised."""
+    """The arrays of the files, or random inputs. Weights have their initial values, unless they are to be integers."""
     if integers and not inputs:
         return spmdc.random_inputs(program, seed, integers)
     weights = {n: np.asarray(x) for n, x in spmdc.initial_values(program, seed).items()} if program.weights else {}
@@ -80,7 +80,7 @@ def _arrays(program: Program, inputs: Sequence[str], seed: int, *, integers: boo
 def _prepare(
     program: Program, backend: str, options: Options, watch: Stopwatch
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """What the backend executes, and the warnings of making it."""
+    """The program that the backend executes, and the warnings of its compilation."""
     if backend == "reference" or is_partitioned(program):
         return program, ()
     partitioned = partition_program(program, options, watch)
@@ -119,7 +119,7 @@ def _too_far(result: Result, difference: Difference, program: Program, backend: 
 
 
 def _has_floats(program: Program) -> bool:
-    """Whether anything that the program computes can be rounded."""
+    """Whether any value that the program computes can be rounded."""
     params = (p for f in program.functions.values() for p in f.params)
     values = (*params, *(v for op in all_ops(program) for v in values_of(op)))
     return any(v.dtype.is_continuous for v in values)

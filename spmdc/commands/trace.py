@@ -1,4 +1,4 @@
-"""`spmdc trace`: what a device does when, by model and as measured, for Perfetto."""
+"""`spmdc trace`: the timeline of a device, by model and as measured, for Perfetto."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spmdc verify`: tries whether partitioning changes what a program computes, or whether the rules of ops hold."""
+"""`spmdc verify`: tests whether partitioning preserves what a program computes, or whether the rules of ops hold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from spmdc.verification.op_rules import RuleReport, verify_rules
 
 
 def run(options: Options, *, file: str | None, examples: int, rules: str | None) -> int:
-    """Verifies the program in a file, or with `rules` the rules of that op ("" for all), or, with "" and a file, those
-    of the custom calls in it. 1 if something is wrong."""
+    """Verifies the program in a file; with `rules`, the rules of that op ("" for all); with "" and a file, those of its
+    custom calls. Returns 1 if an error is found."""
     if file is not None and rules:
         raise error("E601", "a program and the rules of an op are verified one at a time", help="leave one of them out")
     if file is not None and rules is not None:
@@ -83,7 +83,7 @@ def _verify_rules(options: Options, op: str) -> int:
 
 
 def _verify_calls(options: Options, file: str) -> int:
-    """The rules of the custom calls of a program, for the shapes that they have there."""
+    """Tests the rules of a program's custom calls, for the shapes that they have there."""
     program = load_program(file, options, Stopwatch())
     calls = [op for op in all_ops(program) if is_opaque(op) and op.attrs["rule"]]
     if not calls:
@@ -114,6 +114,7 @@ def _report(reports: Sequence[RuleReport], options: Options, *, reasons: bool) -
 
 
 def _missing(report: RuleReport, reasons: bool) -> tuple[str, str]:
-    """How many claims are missing for no known reason, and which; with `reasons`, also those that are accepted."""
+    """The number of claims that are missing without a known reason, and the claims; with `reasons`, also those that are
+    accepted."""
     shown = report.missing if reasons else report.unexplained
     return str(len(report.unexplained)), "; ".join(f"{f.claim} ({f.accepted or 'no reason'})" for f in shown)

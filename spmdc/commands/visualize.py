@@ -1,4 +1,4 @@
-"""`spmdc visualize`: which part of a value each device holds."""
+"""`spmdc visualize`: the part of a value that each device has."""
 
 from __future__ import annotations
 

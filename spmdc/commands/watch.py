@@ -1,4 +1,4 @@
-"""`spmdc watch`: what a program communicates, and what is wrong with it, again whenever its file is saved."""
+"""`spmdc watch`: prints what a program communicates, and its errors, whenever its file is saved."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reports.collectives import Collective
 
 _PAUSE = 0.2
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What one version of a file says. Without collectives, none are known: it has errors."""
+    """The result for one version of a file. Without collectives, it has errors."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     collectives: Counter[str] | None = None
@@ -33,7 +33,7 @@ class State:
 
 
 def run(options: Options, *, file: str) -> int:
-    """Prints what a file says, and then at each save what has changed, until it is interrupted."""
+    """Prints the result for a file, and then at each save what has changed, until it is interrupted."""
     if file == "-":
         raise error("E601", "only a file can be watched", help="spmdc watch layer.spmd")
     known, files = State(), {file}
@@ -42,7 +42,7 @@ def run(options: Options, *, file: str) -> int:
         state = _state(file, options, watch)
         text = f"{time.strftime('%H:%M:%S')}  {changes(known, state)}"
         finish(options, watch, text, state.figures, state.diagnostics)
-        # Output that is piped shows up when there is more of it, and nobody knows when that is.
+        # Piped output is buffered, and it is not known when the next one comes.
         print(end="", flush=True)
         known = state if state.collectives is not None else known
         files |= state.included
@@ -50,8 +50,8 @@ def run(options: Options, *, file: str) -> int:
 
 
 def _saves(files: Set[str]) -> Iterator[None]:
-    """Once now, and whenever one of the files, of which there may be more by then, has become another. Editors that
-    replace a file take it away for a moment."""
+    """Yields once at the start, and whenever one of the files, to which more may be added, has changed. Editors that
+    replace a file remove it for a moment."""
     known = {file: _stamp(file) for file in files}
     while True:
         began = time.time_ns()
@@ -88,13 +88,13 @@ def _state(file: str, options: Options, watch: Stopwatch) -> State:
 
 
 def _text(c: Collective) -> str:
-    """A collective without the line that it comes from, which any edit above moves."""
+    """A collective without its line, which changes with any edit above it."""
     often = {1: "", None: " in each turn"}.get(c.count, f" {c.count} times")
     return f"{c.kind} over {c.axes}: {c.bytes:,} bytes{often}  {c.cause}"
 
 
 def changes(before: State, after: State) -> str:
-    """What a file says now: behind `+` the collectives that it had not before, behind `-` those that it has no more."""
+    """The changes between two versions: new collectives after `+`, removed ones after `-`."""
     if after.collectives is None:
         count = len(after.diagnostics)
         return f"{count} {'error' if count == 1 else 'errors'}"

@@ -1,4 +1,4 @@
-"""`spmdc why`: where a sharding, or a collective, comes from."""
+"""`spmdc why`: the origin of a sharding, or of a collective."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spmdc.reports.why import collectives_for, explain_collectives
 
 
 def run(options: Options, *, file: str, name: str) -> int:
-    """Prints the chain from each axis of the value back to an annotation; of collectives, named by their kind or by a
-    line, what caused them."""
+    """Prints the chain from each axis of the value back to an annotation; for collectives, selected by their kind or by
+    a line, their causes."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     if name in COLLECTIVES or name.isdecimal():

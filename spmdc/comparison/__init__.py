@@ -1,1 +1,1 @@
-"""A program beside what XLA's own partitioner makes of it."""
+"""Compares a program with the result of XLA's own partitioner."""

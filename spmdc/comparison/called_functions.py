@@ -1,4 +1,5 @@
-"""The JAX functions that a program calls, as functions of its own: what compiles it elsewhere has no Python of ours."""
+"""Replaces the JAX functions that a program calls by functions of the program, for compilers without access to
+Python."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _Key = tuple[str, tuple[TensorType, ...]]
 
 
 def with_functions(program: Program) -> Program:
-    """The program, with calls of functions of its own in the place of those of JAX functions. Raises SpmdcError as
+    """The program, with calls of its own functions in place of those of JAX functions. Raises SpmdcError as
     `spmdc.from_jax` does."""
     if not calls_of_functions(program):
         return program
@@ -47,7 +48,7 @@ def with_functions(program: Program) -> Program:
 def _imported(
     program: Program, function: HostFunction, types: Iterable[TensorType], names: Names
 ) -> dict[str, Function]:
-    """What a function computes of tensors of these types: its entry first, and what that calls."""
+    """A JAX function, imported for tensors of these types: its entry first, and then its callees."""
     arrays = [_struct(type.shape, type.dtype.numpy) for type in types]
     imported = from_jax(lambda *given: list(function(*given)), *arrays, mesh=program.mesh)
     own = {imported.entry: names.fresh(function.name)}
@@ -56,6 +57,6 @@ def _imported(
 
 
 def _renamed(function: Function, name: str, names: Mapping[str, str]) -> Function:
-    """The function under another name, and those that it calls under theirs."""
+    """The function and its callees under other names."""
     calls = {op: names[callee] for op in walk(function.body) if (callee := callee_of(op)) is not None}
     return replace(rename_callees(function, calls), name=name)

@@ -1,9 +1,9 @@
 """A program partitioned by spmdc and by XLA, side by side.
 
-XLA gets the same program through JAX: parameters and results sharded as annotated, annotations inside as sharding
-constraints. An end that is not annotated is free for both, or whole for both where they are pinned. XLA's CPU backend
-sends bf16 as f32, which other backends do not: it is given f16 instead, which is as long. What JAX cannot express
-is noted, and the figures then do not compare.
+XLA gets the same program through JAX: parameters and results are sharded as annotated, annotations inside become
+sharding constraints. A parameter or result without an annotation is free for both partitioners, or replicated for both
+if it is pinned. XLA's CPU backend sends bf16 as f32, which other backends do not: it gets f16 instead, which has as
+many bytes. What JAX cannot express is noted, and the figures then do not compare.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spmdc.reports.collectives import Collective, lock_step_bytes, received_byte
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 
 MOST_SECONDS = 600.0
-"""The processor time that XLA has for a program."""
+"""The processor time that XLA may take for a program."""
 
 _VARIABLES = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", **NO_TPU_HERE}
 _XLA_PROCESS = IsolatedProcess("spmdc.comparison.xla_child", variables=_VARIABLES)
@@ -53,11 +53,11 @@ _ONE_TURN = "how often some loops run shows only when they do: one turn of each 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each partitioner communicates.
+    """The communication of both partitioners' programs.
 
-    `bytes` are those that the worst device receives in one run, `lock_step_bytes` the sum over all collectives of the
-    most that each brings to a device, for which devices wait that run in step. `notes` are what JAX cannot express, so
-    that XLA does not know it. If one of the two does not know how often each loop runs, one iteration of each is
+    `bytes` is what the worst device receives in one run. `lock_step_bytes` is the sum over all collectives of the most
+    that each brings to a device, for which devices in step wait. `notes` lists what JAX cannot express, so that XLA
+    does not get it. If the trip count of some loop is not known to one of the two, one iteration of each loop is
     counted, and a note says so.
     """
 
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Our bytes over XLA's: 1 where neither communicates."""
+        """Our bytes divided by XLA's; 1 if neither communicates."""
         if self.xla_bytes == 0:
             return 1.0 if self.bytes == 0 else float("inf")
         return self.bytes / self.xla_bytes
@@ -94,10 +94,10 @@ class Comparison:
 def compare(program: Program | PartitionedProgram) -> Comparison:
     """Partitions the program and has XLA compile it for as many devices as its mesh has.
 
-    Each is free to shard parameters and results without an annotation as it likes; `pinned` gives them one. XLA runs in
-    a process of its own, and gets JAX functions that the program calls as what they compute. Raises SpmdcError: E502 if
-    a host's CPU cannot be as many devices, E301 if annotations are on several meshes, E515 if XLA does not compile the
-    program, and what `spmdc.from_jax` raises of such functions.
+    Both may choose the sharding of parameters and results without an annotation; `pinned` gives them one. XLA runs in a
+    separate process, and gets JAX functions that the program calls inlined. Raises SpmdcError: E502 if a host's CPU
+    cannot be as many devices, E301 if annotations are on several meshes, E515 if XLA does not compile the program, and
+    as `spmdc.from_jax` does for such functions.
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
@@ -118,7 +118,7 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
 
 
 def pinned(program: Program) -> Program:
-    """The program with every parameter and result that is not annotated whole on every device."""
+    """The program with every parameter and result that is not annotated replicated."""
     if not program.meshes:
         return program
     main, whole = program.main, {v: replace(v, sharding=_whole(program, v)) for v in program.main.params}
@@ -138,13 +138,14 @@ def _whole(program: Program, value: Value | Result) -> Sharding:
 
 
 def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
-    """The optimised HLO module that XLA makes of an annotated program, and what it does not know."""
+    """The optimised HLO module of an annotated program, compiled by XLA, and what JAX cannot express of it."""
     compiled, notes = compiled_by_xla(program)
     return compiled.text, notes
 
 
 def compiled_by_xla(program: Program, target: str = "cpu") -> tuple[Compiled, tuple[str, ...]]:
-    """What XLA makes of an annotated program for a target (`lowering.jax.topologies`), and what it does not know."""
+    """An annotated program compiled by XLA for a target (`lowering.jax.topologies`), and what JAX cannot express of
+    it."""
     _XLA_PROCESS.start()  # While it starts, the job is written.
     job, notes = xla_job(with_functions(program), target)
     compiled = compile_with_xla(job)
@@ -159,7 +160,7 @@ def compiled_by_xla(program: Program, target: str = "cpu") -> tuple[Compiled, tu
 
 
 def compile_with_xla(job: Job) -> Compiled:
-    """What XLA makes of a job, in a process of its own. Raises SpmdcError (E515) with its words if it does not."""
+    """A job compiled by XLA, in a separate process. Raises SpmdcError (E515) with XLA's message if that fails."""
     outcome, made = _XLA_PROCESS.ask(pickle.dumps(job))
     if outcome == DONE:
         compiled: Compiled = pickle.loads(made)
@@ -170,8 +171,8 @@ def compile_with_xla(job: Job) -> Compiled:
 
 
 def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
-    """What XLA is to compile for a program, and what JAX cannot express of it. Raises SpmdcError (E301, E502, and of
-    the target E516, E517)."""
+    """The job of compiling a program with XLA, and what JAX cannot express of it. Raises SpmdcError (E301, E502, and
+    for the target E516, E517)."""
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     tpus = parse_target(target)
@@ -211,7 +212,7 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
 
 
 class _Annotated:
-    """Says a program's annotations in JAX's words."""
+    """Writes a program's annotations as JAX's."""
 
     def __init__(self, program: Program) -> None:
         self._axes = ProgramAxes(program)
@@ -219,14 +220,14 @@ class _Annotated:
         self.notes: list[str] = []
 
     def outside(self, value: Value | Result) -> Spec | None:
-        """How a parameter or result is sharded; None if XLA may say, or if JAX refuses to put it so."""
+        """The sharding of a parameter or result; None if XLA may choose it, or if JAX rejects it."""
         sharding = value.sharding
         if sharding is None or any(d.open for d in sharding.dims) or not _divides(sharding, value.type.shape):
             return None
         return self.spec(sharding, closed=True)
 
     def inside(self, value: Value | Result) -> Spec | None:
-        """A constraint in the place of a sharding with open dims, or of one that JAX refuses at the ends."""
+        """A constraint in place of a sharding with open dims, or of one that JAX rejects for parameters and results."""
         sharding = value.sharding
         if sharding is None:
             return None
@@ -238,7 +239,7 @@ class _Annotated:
         return self.spec(sharding, closed=False)
 
     def spec(self, sharding: Sharding, *, closed: bool) -> Spec:
-        """The axes of each dim; None of one that is open and split over none, unless it is `closed`."""
+        """The axes of each dim; None for an open dim without axes, unless it is `closed`."""
         if sharding.partial:
             self.notes.append("XLA takes no annotation that leaves a result partial")
         return tuple(

@@ -1,4 +1,4 @@
-"""What XLA is to compile, without anything of a program: plain data, which goes from process to process."""
+"""A compilation job for XLA as plain data, which can be sent to another process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Spec = tuple[tuple[str, ...] | None, ...]
 class Job:
     """A JAX module and how it is sharded.
 
-    `source` is the module's text, and `entry` the name of its function; there, `annotated(x, i)` is x under the i-th of
-    the `annotations`. `params` and `results` have a sharding each, which is given to JAX (`ends`), or else a constraint
-    (`inside`). XLA has `most_seconds` of processor time. `devices` are numbers of those of the target: TPUs, or "cpu".
+    `source` is the module's text, and `entry` the name of its function; in it, `annotated(x, i)` is x with the i-th of
+    the `annotations`. Each of `params` and `results` has a sharding that is passed to JAX (`ends`), or else a
+    constraint (`inside`). XLA may take `most_seconds` of processor time. `devices` are device numbers of the target:
+    TPUs, or "cpu".
     """
 
     source: str
@@ -35,8 +36,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The optimised HLO module, the seconds that compiling took, the memory on each device; and whether free ends had
-    to be whole, since XLA would have split one unevenly."""
+    """The optimised HLO module, the seconds of compiling, the memory on each device, and whether free parameters and
+    results had to be replicated, because XLA would have split one unevenly."""
 
     text: str
     seconds: float

@@ -1,8 +1,8 @@
-"""A program partitioned by spmdc and by XLA, both compiled for the same target: a TPU that need not be there, or the
-host's CPU.
+"""A program partitioned by spmdc and by XLA, both compiled for the same target: TPUs that need not exist, or the host's
+CPU.
 
-XLA gets the program as `spmdc.comparison.compare` gives it, but in its own element types. Of both, the collectives of
-the compiled module count, so what the compiler narrows, merges or adds is in them.
+XLA gets the program as in `spmdc.comparison.compare`, but in its own element types. For both, the collectives of the
+compiled module count, so anything that the compiler narrows, merges or adds is included.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, receive
 from spmdc.reports.optimised_module import read_module
 
 _COORDINATES = ("x", "y", "z", "core")
-"""What `places_of` gives, by the names of the dims of the machines of TPUs."""
+"""The coordinates that `places_of` returns, named as the dims of TPU machines."""
 _ONE_TURN = "XLA does not say how often some loops run: they count once"
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one partitioner's module takes on each device, by the compiler: seconds to compile, memory, cycles of a run
-    (0 if the compiler makes no such estimate), and what is communicated. `network` are the seconds that the model of
-    the target's network reckons for that, one collective after the other, 0 on a host's CPU; `time` are they and the
-    cycles, in seconds, as far as the clock is known."""
+    """The cost of one partitioner's module on each device, according to the compiler: seconds to compile, memory,
+    cycles of a run (0 if the compiler does not estimate them), and what is communicated. `network` is the time of that
+    communication by the model of the target's network, one collective after the other, 0 on a host's CPU; `time` is the
+    sum of it and of the cycles in seconds, if the clock is known."""
 
     seconds: float
     memory: DeviceMemory
@@ -53,7 +53,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TargetComparison:
-    """Both sides, and what JAX cannot express, so that XLA does not know it."""
+    """Both sides, and what JAX cannot express, so that XLA does not get it."""
 
     target: str
     ours: Side
@@ -84,7 +84,7 @@ def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComp
 
 
 def _timed(target: Target | None, mesh: Mesh) -> Callable[[float, DeviceMemory, int, tuple[XlaCollective, ...]], Side]:
-    """What makes a side of figures of the target's compiler."""
+    """A function that makes a side from the figures of the target's compiler."""
     if target is None:
         return lambda seconds, memory, cycles, collectives: Side(seconds, memory, cycles, collectives, 0.0, 0.0)
     reckoned = machine(str(target))
@@ -101,7 +101,7 @@ def _timed(target: Target | None, mesh: Mesh) -> Callable[[float, DeviceMemory, 
 
 
 def seconds_on_network(collective: XlaCollective, dims: Sequence[NetworkDim], places: Sequence[Place]) -> float:
-    """Time of one execution on the network, the partitions at these places."""
+    """Time of one execution on the network, with the partitions at these places."""
     if collective.kind == "collective_permute":
         pairs = ((places[a], places[b]) for a, b in collective.pairs)
         return permute_seconds(dims, pairs, collective.operand)

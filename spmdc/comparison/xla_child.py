@@ -1,6 +1,6 @@
-"""A process in which XLA compiles for `spmdc compare`: what ends XLA, or never ends in it, ends no more than that.
+"""A process in which XLA compiles for `spmdc compare`, so that an abort or an endless loop of XLA affects nothing else.
 
-It is run as a script, with JAX on the host's CPU; each job has as many devices as it asks for.
+It is run as a script, with JAX on the host's CPU; each job has as many devices as it requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spmdc.isolation.server import RefusedError, serve
 
 
 def compiled(asked: bytes) -> bytes:
-    """What XLA makes of a pickled job, pickled. Raises RefusedError with its words if it does not compile it."""
+    """A pickled job compiled by XLA, pickled. Raises RefusedError with XLA's message if that fails."""
     job: Job = pickle.loads(asked)
     signal.setitimer(signal.ITIMER_PROF, job.most_seconds)
     config: Any = jax.config
@@ -39,7 +39,7 @@ def _devices(target: str) -> list[jax.Device]:
 
 
 def _offer_to_be_ended(_: int) -> None:
-    """Where memory is short, the system is to end this process first."""
+    """Makes this process the first that the system ends when memory is short."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 

@@ -1,4 +1,4 @@
-"""What XLA makes of a job: the module that it compiles for so many devices."""
+"""Compiles a job with XLA for a number of devices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _constrain: Any = jax.lax.with_sharding_constraint
 _struct: Any = jax.ShapeDtypeStruct
 
 REFUSALS = (jax.errors.JaxRuntimeError, NotImplementedError)
-"""What is raised where XLA does not compile a program."""
+"""The exceptions if XLA does not compile a program."""
 
 
 def compile_job(job: Job, names: dict[str, Any], devices: Sequence[jax.Device]) -> Compiled:
-    """The optimised module of a job, whose text was executed and left these names. Raises REFUSALS.
+    """The optimised module of a job; `names` are those that its executed text defined. Raises REFUSALS.
 
-    If XLA shards an end unevenly that it is free to shard, free ends are whole.
+    If XLA splits a free parameter or result unevenly, all free ones are replicated.
     """
     shape, axes = [size for _, size in job.axes], [name for name, _ in job.axes]
     mesh = Mesh(np.array(devices, dtype=object)[list(job.devices)].reshape(shape), axes)

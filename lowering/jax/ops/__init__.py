@@ -1,5 +1,5 @@
-"""What each op is in JAX: a line, or a few, of the module that is written. A file for each
-family; importing this package registers them all."""
+"""The emitters: each op as a line, or a few, of the generated module. A file for each family; importing this package
+registers them all."""
 
 from ir.families import import_families
 from lowering.jax.writer import EMITTERS

@@ -1,10 +1,10 @@
-"""Collectives. Over axes of size 1, or none, they do nothing.
+"""Emitters of collectives. Over axes of size 1, or none, they do nothing.
 
-Axes of a mesh whose devices are in another order than JAX's mesh: the shards first change places, so that each
-group is along axes of JAX's mesh, and change back behind the collective.
+If the axes are of a mesh whose devices are in another order than JAX's mesh, the shards are first permuted, so that
+each group is along axes of JAX's mesh, and permuted back after the collective.
 
-XLA's all-reduce for extremes of floats may drop NaNs, and takes either zero for the larger one. That of integers in
-the same order does neither.
+XLA's all-reduce for extremes of floats may drop NaNs, and treats both zeros as equal. One on integers that are ordered
+in the same way does neither.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _along(
     reduces: bool = False,
     operand: Value | None = None,
 ) -> str:
-    """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
+    """`collective` of the operand and the text of the axes. The operand is made to vary over all of the axes, as JAX
+    requires."""
     operand, refs = operand or op.operands[0], axes_attr(op.attrs)
     axis_names = w.axis_names(refs)
     if not axis_names:
@@ -57,21 +58,22 @@ def _along(
 
 
 def _carried(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
-    """`text`, of that element type, as it is sent."""
+    """`text`, of that element type, in the type in which it is sent."""
     if _goes_as_bits(w, dtype, reduces=reduces):
         return f"lax.bitcast_convert_type({text}, jnp.uint{dtype.bits})"
     return converted(text, dtype, unpacked(dtype))
 
 
 def _arrived(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
-    """What `_carried` sent."""
+    """The inverse of `_carried`."""
     if _goes_as_bits(w, dtype, reduces=reduces):
         return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})"
     return converted(text, unpacked(dtype), dtype)
 
 
 def _goes_as_bits(w: FunctionWriter, dtype: DType, *, reduces: bool) -> bool:
-    """Short floats that nothing is computed of on the way: XLA's CPU backend would send them as 16 bits."""
+    """Whether short floats are sent as bits, if nothing is computed from them on the way: XLA's CPU backend would send
+    16 bits."""
     return dtype.is_float and dtype.is_short and not reduces and not w.module.is_differentiated
 
 
@@ -114,7 +116,7 @@ def _all_reduce(w: FunctionWriter, op: Op) -> str:
 
 
 def _reduced_here(w: FunctionWriter, op: Op, parts: str, dim: int) -> str:
-    """The reduction along `dim` of what has come from all devices."""
+    """The reduction along `dim` of what has arrived from all devices."""
     dtype, wide = op.result.dtype, unpacked(op.result.dtype)
     return converted(reduced(converted(parts, dtype, wide), str(op.attrs["kind"]), (dim,), wide), wide, dtype)
 
@@ -140,7 +142,7 @@ def _all_gather(w: FunctionWriter, op: Op) -> str:
 
 
 def _is_inside(w: FunctionWriter, op: Op, dim: int) -> bool:
-    """Whether XLA's CPU backend would lay out both operand and result with that dim as the first, and copy them."""
+    """Whether XLA's CPU backend would lay out both operand and result with that dim first, and copy them."""
     return w.module.compiles_on_cpu and math.prod(op.operands[0].shape[:dim]) > 1
 
 
@@ -217,7 +219,7 @@ def _box_permutes(w: FunctionWriter, op: Op) -> str:
 
 
 def _rounds(w: FunctionWriter, op: Op) -> list[str]:
-    """The text of each round by itself. A device alone receives nothing, and gets zeros."""
+    """The text of each round by itself. A device that is the only one receives nothing, and gets zeros."""
     axis_names = w.axis_names(axes_attr(op.attrs))
     if not axis_names:
         everything = frozenset[str]().union(*map(w.varying, op.operands))
@@ -240,7 +242,7 @@ def _in_mesh_order(w: FunctionWriter, axis_names: tuple[str, ...]) -> tuple[str,
 
 
 def _round_pairs(w: FunctionWriter, op: Op, k: int, axis_names: tuple[str, ...]) -> str:
-    """The text of who sends operand `k` to whom."""
+    """The text of the senders and receivers of operand `k`."""
     boxes, round = op.attrs["boxes"], op.attrs["round"]
     if op.name == "box_permutes":
         assert isinstance(boxes, tuple)
@@ -260,7 +262,7 @@ def _literals(names: tuple[str, ...]) -> list[str]:
 
 
 def _order(w: FunctionWriter, order: DeviceOrder, other: DeviceOrder) -> str:
-    """The axes of the order, and behind them those of the same mesh that only the other order names."""
+    """The axes of the order, followed by those of the same mesh that only the other order names."""
     axes = w.module.spmd_axes.of(order.mesh)
     named = axes.axis_names(order.axes)
     also = axes.axis_names(other.axes) if other.mesh == order.mesh else ()

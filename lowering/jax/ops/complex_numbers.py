@@ -27,7 +27,7 @@ def _imag(w: FunctionWriter, op: Op) -> str:
 
 @emits("abs")
 def _abs(w: FunctionWriter, op: Op) -> str:
-    """JAX has none of integers of fewer than 8 bits."""
+    """Integers of fewer than 8 bits are widened, because JAX has no abs for them."""
     dtype = op.operands[0].dtype
     if dtype.is_integer:
         magnitude = f"lax.abs({converted(w[op.operands[0]], dtype, dtype.computed)})"

@@ -1,4 +1,4 @@
-"""dot_general."""
+"""Emitter of dot_general."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def _pair(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> str:
 
 
 def is_summed_wide(source: DType, target: DType) -> bool:
-    """Whether every backend sums products of that type in f32 and rounds once, with nothing said of it.
+    """Whether every backend sums products of that type in f32 and rounds once by default.
 
-    So do all for 16-bit floats. Said in the program, as a product with an f32 result and a convert behind it, the
-    gradient would be computed in f32.
+    All do so for 16-bit floats. If the program specified it, as a product with an f32 result and a conversion after it,
+    the gradient would be computed in f32.
     """
     return source == target and source.is_float and source.bits == 16
 
 
 def multiplied_dtype(dtype: DType) -> DType:
-    """The element type that factors have: XLA multiplies none of fewer than 8 bits into sums of another type."""
+    """The element type of factors: XLA cannot multiply types of fewer than 8 bits into sums of another type."""
     return dtype.computed if dtype.bits < 8 else dtype
 
 
 def multiplied(text: str, dtype: DType) -> str:
-    """`text`, of that element type, as a factor."""
+    """`text`, of that element type, converted to the type of factors."""
     return converted(text, dtype, multiplied_dtype(dtype))
 
 
 def summing_dtype(source: DType, target: DType) -> DType:
-    """The element type that products are summed in: never narrower than the operands, f32 for shorter floats."""
+    """The element type that products are summed in: never narrower than the operands, and f32 for shorter floats."""
     wider = target if target.bits >= source.bits or source.kind != target.kind else source
     return f32 if wider.is_float and wider.bits < 32 else wider

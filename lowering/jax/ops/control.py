@@ -1,7 +1,7 @@
-"""Loops, choices, checkpoints, calls and maps.
+"""Emitters of loops, choices, checkpoints, calls and maps.
 
-A loop's carried values must vary over the same axes in every turn, so they are cast to it, and so are the results of
-the branches of a choice.
+A loop's carried values must vary over the same axes in every iteration, so they are cast to these, and so are the
+results of the branches of a choice.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _region(w: FunctionWriter, region: Region, returned: object) -> None:
 
 @emits("case")
 def _case(w: FunctionWriter, op: Op) -> str:
-    """Every index out of range takes the last branch, where `lax.switch` would clamp it.
+    """Every index out of range takes the last branch, while `lax.switch` would clamp it.
 
-    In a mapped function, where elements differ in the branch that they take, all branches are computed.
+    In a mapped function, whose elements may take different branches, all branches are computed.
     """
     name = op.results[0].name if op.results else "case"
     branches = [w.fresh(f"{name}_{i}") for i in range(len(op.regions))]

@@ -15,7 +15,7 @@ from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 _LONGEST_LITERAL = 256
-"""Elements above which an array is written packed rather than as nested lists."""
+"""Arrays with more elements are written packed rather than as nested lists."""
 
 
 @emits("constant")
@@ -39,13 +39,14 @@ def _undefined(w: FunctionWriter, op: Op) -> str:
 
 
 def _filled(value: Attr, result: Value) -> str:
-    """An array, or a scalar, whose elements are all that value."""
+    """An array, or a scalar, filled with that value."""
     scalar = scalar_text(value, result.dtype)
     return f"lax.broadcast({scalar}, {tuple_text(result.shape)})" if result.shape else scalar
 
 
 def scalar_text(value: Attr, dtype: DType) -> str:
-    """A scalar of exactly that element type and value, numpy's: JAX's would be put on a device when it is traced."""
+    """A numpy scalar of exactly that element type and value: JAX would put a scalar of its own on a device during
+    tracing."""
     text = dtype_text(dtype)
     is_own = getattr(np, text.removeprefix("jnp."), None) is dtype.numpy.type
     number = number_text(value, dtype)
@@ -53,7 +54,7 @@ def scalar_text(value: Attr, dtype: DType) -> str:
 
 
 def _element(value: Attr, dtype: DType) -> object:
-    """The Python number that an element of that type holds; integers wrap around."""
+    """The Python number of an element of that type; integers wrap around."""
     assert isinstance(value, (int, float, complex))
     if dtype.is_complex:
         return complex(value)
@@ -118,8 +119,8 @@ def _random_bits(w: FunctionWriter, op: Op) -> str:
 
 @emits("rng_bit_generator")
 def _rng_bit_generator(w: FunctionWriter, op: Op) -> str:
-    """`lax.rng_bit_generator` for a whole draw, if it takes the state; a box of one, or of what another state draws, is
-    computed from each element's place in the whole."""
+    """`lax.rng_bit_generator` for a whole draw, if it accepts the state. A box of a draw, or of a draw from another
+    state, is computed from each element's position in the whole draw."""
     state, *starts = w.names(op.operands)
     result, algorithm = op.results[1], str(op.attrs["algorithm"])
     shape, dtype = result.shape, dtype_text(result.dtype)

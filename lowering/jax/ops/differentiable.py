@@ -1,7 +1,7 @@
-"""Loops that JAX can differentiate backward.
+"""Loops that JAX can differentiate in reverse mode.
 
-One whose turns are known is a scan, which keeps what the way back needs of each turn. Of any other, nothing can be kept
-in arrays of static shapes: the way back computes the turns before each one again.
+A loop with a known trip count is a scan, which keeps what the backward pass needs of each iteration. For any other
+loop, nothing can be kept in arrays of static shapes: the backward pass recomputes the iterations before each one.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def differentiable_loop(w: FunctionWriter, op: Op) -> str:
 
 
 def _flat(body: Region) -> Iterator[Op]:
-    """The ops that run in each turn, those in checkpoints without the op around them."""
+    """The ops that run in each iteration, with those in checkpoints in place of the checkpoint."""
     for op in body.ops:
         yield from _flat(op.regions[0]) if op.name == "checkpoint" else (op,)
 
 
 def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
-    """A scan that carries no counters: each follows from the number of the iteration. What the loop takes one after the
-    other from a tensor of which it sees the whole is scanned, so that the way back puts gradients in their places, and
-    adds no whole tensors of zeros in each turn."""
+    """A scan that does not carry counters: each follows from the number of the iteration. Rows that the loop takes in
+    order from a loop-invariant tensor are scanned, so that the backward pass writes gradients at their positions,
+    instead of adding whole tensors of zeros in each iteration."""
     body, name = op.regions[1], op.results[0].name
     found = [None if p.shape else loop.counter(i) for i, p in enumerate(body.params)]
     carried = [i for i, counter in enumerate(found) if counter is None]
@@ -73,20 +73,20 @@ def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is taken along the first dim of a tensor, one in each turn."""
+    """The rows that are taken along the first dim of a tensor, one in each iteration."""
 
     operand: Value
     place: Counter
 
     def text(self, w: FunctionWriter, iterations: int) -> str:
-        """All that is taken, in the order of the turns."""
+        """The text of all rows, in the order of the iterations."""
         low, high = sorted((self.place.at(0), self.place.at(iterations - 1)))
         text = f"{w[self.operand]}[{low}:{high + 1}:{abs(self.place.step)}]"
         return text if self.place.step > 0 else f"lax.rev({text}, (0,))"
 
 
 def _rows(w: FunctionWriter, loop: Loop, iterations: int) -> dict[Op, _Row]:
-    """The slices that take one row in each turn, another one each time."""
+    """The slices that take one row in each iteration, a different one each time."""
     made = {v for op in loop.body.ops for v in op.results}.union(loop.body.params)
     found: dict[Op, _Row] = {}
     for op in loop.body.ops if iterations else ():
@@ -101,8 +101,8 @@ def _rows(w: FunctionWriter, loop: Loop, iterations: int) -> dict[Op, _Row]:
 
 
 def _in_place_of_rows(body: Region, rows: Mapping[Op, _Row], parts: Mapping[_Row, str]) -> dict[Op, str]:
-    """What is written for the slices, and for those that are reshaped to one dim less: the row as it is scanned, which
-    the way back then need not keep."""
+    """The replacements of the slices, and of reshapes of these to one dim less: the row as it is scanned, which the
+    backward pass then need not keep."""
     texts = {op: f"{parts[row]}[None]" for op, row in rows.items()}
     of = {op.result: row for op, row in rows.items()}
     for op in _flat(body):
@@ -123,7 +123,7 @@ def _carried(w: FunctionWriter, values: Sequence[Value], params: Sequence[Value]
 
 
 def _given_around(w: FunctionWriter, region: Region, moving: Sequence[Value], fixed: Sequence[Value]) -> None:
-    """The ops of a region, in a function of what is carried and of what it sees around it."""
+    """Writes the ops of a region, in a function of the carried values and of those that it uses from outside."""
     for values, source in ((moving, "moving"), (fixed, "fixed")):
         if values:
             w.line(f"{tuple_text(w.names(values))} = {source}")
@@ -132,7 +132,8 @@ def _given_around(w: FunctionWriter, region: Region, moving: Sequence[Value], fi
 
 
 def _of_any_length(w: FunctionWriter, op: Op) -> str:
-    """The helper is given what the regions see around them: it is part of what is differentiated."""
+    """The helper gets the values that the regions use from outside as arguments, because they are differentiated
+    too."""
     condition, body = op.regions
     turning = w.varying(condition.results[0])
     around = used_around(op)

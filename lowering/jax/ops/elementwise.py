@@ -1,4 +1,5 @@
-"""Elementwise ops: one function of jax.lax each. JAX traces these in half the time that Python's operators take."""
+"""Emitters of elementwise ops: one function of jax.lax each. JAX traces these in half the time of Python's
+operators."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _function(name: str) -> Emitter:
 
 
 def _operands(w: FunctionWriter, op: Op) -> list[str]:
-    """What jax.lax is given: the number itself for a constant of which nobody needs the array."""
+    """The arguments for jax.lax: the number itself for a constant that nothing needs as an array."""
     numbers = w.module.numbers
     return [w[v] if v not in numbers else scalar_text(numbers[v], v.dtype) for v in op.operands]
 
@@ -47,7 +48,7 @@ def _any_operand(op: Op) -> Sequence[Value]:
 
 @takes_numbers("divide", "power")
 def _any_operand_of_floats(op: Op) -> Sequence[Value]:
-    """Of integers, they are more than one function."""
+    """For floats, any operand may be the array. For integers the op is several functions, which take no numbers."""
     return () if op.result.dtype.is_integer else op.operands
 
 
@@ -66,7 +67,7 @@ EMITTERS |= {name: _rounding(method) for name, method in _ROUNDINGS.items()}
 
 @emits("popcnt")
 def _popcnt(w: FunctionWriter, op: Op) -> str:
-    """Of fewer bits than a byte, XLA counts those that fill it with the sign, too."""
+    """For types of fewer bits than a byte, XLA also counts the bits that extend the sign."""
     dtype = op.result.dtype
     counted = DTYPES[f"u{dtype.bits}"] if dtype.bits < 8 else dtype
     return converted(f"lax.population_count({converted(w[op.operands[0]], dtype, counted)})", counted, dtype)
@@ -88,7 +89,7 @@ def _power(w: FunctionWriter, op: Op) -> str:
 
 @emits("clamp")
 def _clamp(w: FunctionWriter, op: Op) -> str:
-    """JAX's derivative by the bounds takes these to be in order, and of the operand's shape."""
+    """JAX's derivative by the bounds requires that these are in order, and have the operand's shape."""
     low, operand, high = _operands(w, op)
     are_constants = all(constant_value(w.maker(v)) is not None for v in (op.operands[0], op.operands[2]))
     if w.module.is_differentiated and not are_constants:
@@ -108,7 +109,8 @@ def _convert(w: FunctionWriter, op: Op) -> str:
 
 
 def converted(text: str, source: DType, target: DType) -> str:
-    """`text`, of element type `source`, as one of `target`. XLA takes 6.0, the largest of 4 bits, for no integer."""
+    """`text`, of element type `source`, converted to `target`. XLA does not convert 6.0, the largest number of 4 bits,
+    to an integer."""
     if source.is_complex and not target.is_complex:
         return converted(f"lax.real({text})", source.component, target)
     if source.is_float and source.bits < 8 and target.is_integer:
@@ -117,6 +119,6 @@ def converted(text: str, source: DType, target: DType) -> str:
 
 
 def unpacked(dtype: DType) -> DType:
-    """The element type in which numbers of this one are moved: of 2 bits, which XLA packs, its CPU backend loses some
-    or ends the process (jaxlib 0.10.2 and 0.12.0)."""
+    """The element type in which numbers of this one are moved. XLA packs types of 2 bits, and its CPU backend loses
+    some of them or aborts the process (jaxlib 0.10.2 and 0.12.0)."""
     return dtype.computed if dtype.bits == 2 else dtype

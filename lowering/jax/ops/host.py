@@ -34,7 +34,7 @@ def _callback(w: FunctionWriter, op: Op) -> str:
 
 @emits("await_callbacks")
 def _await_callbacks(w: FunctionWriter, op: Op) -> str:
-    """Nothing is to be raised of calls that are no callbacks, nor where JAX itself makes them."""
+    """Calls that are no callbacks raise nothing, nor do those that JAX itself makes."""
     if w.module.is_differentiated or not callbacks_of(w.module.program):
         return f"lax.optimization_barrier({tuple_text(w.names(op.operands))})"
     arguments = [tuple_text(w.names(op.operands)), *_where(w, op)]
@@ -47,7 +47,7 @@ def _inspect(w: FunctionWriter, op: Op) -> str:
 
 
 def _where(w: FunctionWriter, op: Op) -> list[str]:
-    """The arguments that say which device calls, and whether it does."""
+    """The arguments that specify which device calls, and whether it does."""
     once = _once(w, op)
     return [f"place={_place(w)}", *([f"once={_names(w, once)}"] if once else [])]
 
@@ -61,7 +61,7 @@ def _once(w: FunctionWriter, op: Op) -> frozenset[str]:
 
 
 def _place(w: FunctionWriter) -> str:
-    """The device's place on the mesh."""
+    """The device's position on the mesh."""
     if w.module.program.stage == "global":
         return "jnp.int32(0)"
     return f"lax.axis_index({quoted(w.module.spmd_axes.default.names)})"

@@ -1,10 +1,9 @@
-"""Ops that read and write at computed indices.
+"""Emitters of ops that read and write at computed indices.
 
-HLO clamps a negative start to 0, where jax.lax would count from the end. jax.lax wants index vectors along the last
-dim.
+HLO clamps a negative start to 0, where jax.lax counts from the end. jax.lax requires index vectors along the last dim.
 
-XLA makes one slice of a slice by adding their starts, and forgets that each is clamped to its own tensor (seen with
-jaxlib 0.10.2 on CPU); so the starts of both, unless they are known, are clamped beforehand.
+XLA merges a slice of a slice into one by adding their starts, without clamping each to its own tensor (seen with jaxlib
+0.10.2 on CPU); so the starts of both, unless they are known, are clamped beforehand.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
 
 
 def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
-    """The starts, each such that the slice is within."""
+    """The starts, clamped so that the slice is within bounds."""
     return tuple_text(_clamped_start(w, v, n - size) for v, size, n in zip(starts, sizes, shape, strict=True))
 
 
@@ -54,7 +53,7 @@ def _clamped_start(w: FunctionWriter, start: Value, most: int) -> str:
 
 
 def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
-    """A start that is a constant, within range: JAX refuses others, where HLO clamps."""
+    """A constant start, clamped: JAX rejects starts out of range, where HLO clamps them."""
     value = constant_value(w.maker(start))
     if not isinstance(value, int):
         return None
@@ -80,13 +79,13 @@ def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
 
 
 def _are_alike(starts: Sequence[Value]) -> bool:
-    """Whether the starts have one type, of whole bytes."""
+    """Whether the starts have a common type, of whole bytes."""
     return len({start.dtype for start in starts}) < 2 and all(start.dtype.bits >= 8 for start in starts)
 
 
 def _starts(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
-    """The starts, for which jax.lax wants one type: of several, and of parts of a byte, they are clamped here and
-    become s32."""
+    """The starts in the common type that jax.lax requires. Starts of several types, or of types with fewer bits than a
+    byte, are clamped here and become s32."""
     if _are_alike(starts):
         most = [n - size for n, size in zip(shape, sizes, strict=True)]
         return tuple_text(_start(w, v, m) for v, m in zip(starts, most, strict=True))
@@ -98,14 +97,14 @@ def _starts(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], sh
 
 
 def _start(w: FunctionWriter, start: Value, most: int) -> str:
-    """A start as it is, unless JAX may see that it is out of range: a function's parameter may be a constant."""
+    """A start as it is, unless JAX may find that it is out of range: a function's parameter may be a constant."""
     if w.maker(start) is not None or w.version.function.name == w.module.program.entry:
         return _known_start(w, start, most) or w[start]
     return _clamped_start(w, start, most)
 
 
 def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
-    """The indices with index vectors along the last dim, in a type that can say where a dim of any size ends."""
+    """The indices with index vectors along the last dim, in a type that can represent the end of a dim of any size."""
     text, rank = w[indices], indices.type.rank
     if vector == rank:
         text = f"lax.expand_dims({text}, ({rank},))"
@@ -116,7 +115,7 @@ def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
 
 
 def _numbers(attrs: Mapping[str, Attr], spelling: Spelling, names: tuple[str, str, str, str, str]) -> str:
-    """The arguments of jax's dimension numbers, which have `names` for window, dropped, addressed, batching dims."""
+    """The arguments of jax's dimension numbers. `names` has those for window, dropped, addressed and batching dims."""
     vector = int_attr(attrs, "index_vector_dim")
     walked = tuple(d - (d > vector) for d in ints_attr(attrs, spelling.indices_batching))
     values = (
@@ -147,7 +146,7 @@ def _gather(w: FunctionWriter, op: Op) -> str:
 
 
 def _most(op: Op) -> str:
-    """The largest indices, component by component, at which a box of the gather is within."""
+    """The largest indices, for each component, at which a box of the gather is within bounds."""
     sizes, operand = ints_attr(op.attrs, "slice_sizes"), op.operands[0]
     most = [operand.shape[d] - sizes[d] for d in ints_attr(op.attrs, GATHER.addressed)]
     dtype = op.operands[1].dtype if op.operands[1].dtype.bits >= 32 else s32
@@ -188,9 +187,9 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
 
 
 def _at_the_first(op: Op) -> tuple[Mapping[str, Attr], str]:
-    """Attributes and indices that say, where index vectors have no components, that boxes begin at the first element.
+    """The attributes and indices of boxes that begin at the first element, for index vectors without components.
 
-    Said as it was, XLA (CPU, jax 0.10.2) takes only the last of the updates.
+    With the original attributes, XLA (CPU, jax 0.10.2) uses only the last of the updates.
     """
     batching = ints_attr(op.attrs, SCATTER.batching)
     vector, shape = int_attr(op.attrs, "index_vector_dim"), op.operands[1].shape

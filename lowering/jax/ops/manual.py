@@ -1,7 +1,7 @@
-"""Manual regions, as `shard_map` over the mesh of the context. Only what JAX is to differentiate has them: in SPMD
-programs they have become plain code.
+"""Emitters of manual regions, as `shard_map` over the mesh of the context. Only programs that JAX differentiates have
+them: in SPMD programs they have become plain code.
 
-`shard_map` wants dims that divide: operands are filled up with zeros, and of results that is cut off.
+`shard_map` requires dims that divide evenly: operands are padded with zeros, and results are cut.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _spec(w: FunctionWriter, sharding: Sharding) -> str:
 
 
 def _whole_shape(value: Value, sharding: Sharding) -> tuple[int, ...]:
-    """The shape that shards make up, filling included."""
+    """The shape that the shards make up, padding included."""
     parts = map(axes_size, sharding.axes)
     return tuple(-(-n // p) * p for n, p in zip(value.shape, parts, strict=True))
 
@@ -78,7 +78,7 @@ def _cut_to(name: str, whole: Sequence[int], shape: Sequence[int]) -> str:
 
 
 def _take(w: FunctionWriter, param: Value, sharding: Sharding) -> None:
-    """A parameter that is to be a part of a reduction: the first device has all of it, the others its identity."""
+    """A parameter that is a part of a reduction: the first device has all of it, the others have the identity."""
     if not sharding.partial:
         return
     axis_names = w.axis_names(tuple(axis for axis, _ in sharding.partial))
@@ -89,8 +89,8 @@ def _take(w: FunctionWriter, param: Value, sharding: Sharding) -> None:
 
 
 def _given(w: FunctionWriter, op: Op, value: Value, sharding: Sharding) -> str:
-    """A result as JAX takes it: what is pending is reduced, and what JAX cannot see to be the same on all devices is
-    that of the first."""
+    """A result as JAX requires it: pending reductions are done, and a result that JAX cannot prove equal on all devices
+    is taken from the first one."""
     axes = tuple(axis for axis, _ in sharding.partial)
     if axes:
         attrs = {"axes": axes, "kind": sharding.partial[0][1]}

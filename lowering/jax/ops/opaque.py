@@ -1,5 +1,5 @@
-"""opaque: calls of `jax.ffi.ffi_call`, with the options that the program has for them as numpy's numbers; or of JAX
-functions, which a module has in FUNCTIONS."""
+"""opaque: calls of `jax.ffi.ffi_call`, with the program's options as numpy numbers; or of JAX functions, which a module
+has in FUNCTIONS."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ TABLE = '''FUNCTIONS = {}
 _LAPACK = "lapack_"
 _ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _OF_REAL = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
-"""Routines of complex matrices, and what they are called for real ones."""
+"""Routines for complex matrices, with their names for real ones."""
 _HELP = 'numbers, texts, lists and dictionaries of them, as in config="{mode = 86 : ui8}"'
 
 
 @emits("opaque")
 def _opaque(w: FunctionWriter, op: Op) -> str:
-    """All operands vary as one, which is what `ffi_call` asks for; it takes the results for the same on all devices."""
+    """All operands are made to vary over the same axes, as `ffi_call` requires; it assumes that the results are equal
+    on all devices."""
     axes = set[str]().union(*map(w.varying, op.operands))
     if op.attrs["effect"]:
         return _in_order(w, op, axes)
@@ -39,8 +40,8 @@ def _opaque(w: FunctionWriter, op: Op) -> str:
 
 
 def _in_order(w: FunctionWriter, op: Op, axes: set[str]) -> str:
-    """A call after the one that its token comes from, and before all that its own goes to. Nothing can wait for a call
-    without results, but for a choice that it is in."""
+    """A call after the one that its token comes from, and before all that take its own token. Nothing can wait for a
+    call without results, except a choice that contains it."""
     operands, token = w.fresh("operands"), w.fresh("token")
     given = tuple_text(w.vary(v, axes) for v in op.operands)
     w.line(f"*{operands}, {token} = lax.optimization_barrier({given})")
@@ -87,7 +88,7 @@ def _call_of(w: FunctionWriter, op: Op, function: HostFunction, operands: Sequen
 
 
 def _elsewhere(target: str) -> str | None:
-    """The helper that computes what a routine of LAPACK does where there is none, if jax has what it takes."""
+    """The helper that computes what a LAPACK routine does on other platforms, if jax has the functions for it."""
     routine = _ROUTINE.fullmatch(target)
     if routine is None:
         return None
@@ -97,12 +98,12 @@ def _elsewhere(target: str) -> str | None:
 
 
 def _tensors(op: Op, values: Sequence[Value]) -> Sequence[Value]:
-    """Of the operands or results, those that are not the token."""
+    """The operands or results without the token."""
     return values[: len(values) - bool(op.attrs["effect"])]
 
 
 def _memory(op: Op) -> list[str]:
-    """The memory layout of operands and results, where not row by row, and which share it."""
+    """The memory layouts of operands and results that are not row-major, and the aliases of operands and results."""
     options: list[str] = []
     if op.attrs["operand_layouts"]:
         layouts = layouts_attr(op.attrs, "operand_layouts", [v.type for v in _tensors(op, op.operands)])
@@ -116,7 +117,7 @@ def _memory(op: Op) -> list[str]:
 
 
 def _options(config: str, span: Span | None) -> str:
-    """The text of a dictionary. Raises SpmdcError (E201)."""
+    """The text of a dictionary of options. Raises SpmdcError (E201)."""
     try:
         return _spelt(parse_options(config))
     except OptionsError as problem:
@@ -139,6 +140,6 @@ def _spelt(option: Option) -> str:
 
 
 def _readable(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
-    """Numbers that Python reads where they are printed: infinite ones as texts."""
+    """Numbers that Python can read as they are printed: infinities become strings."""
     is_plain = array.dtype.kind != "f" or bool(np.isfinite(array).all())
     return array if is_plain else array.astype(np.str_)

@@ -20,7 +20,7 @@ def _reduce(w: FunctionWriter, op: Op) -> str:
 
 
 def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool) -> str:
-    """Of elements of fewer than 16 bits in the type in which they are computed, which numpy knows."""
+    """Elements of fewer than 16 bits are compared in the type in which they are computed, which numpy has."""
     wide = [v.dtype.computed if v.dtype.bits < 16 else v.dtype for v in op.operands]
     values, indices = (converted(w[v], v.dtype, t) for v, t in zip(op.operands, wide, strict=True))
     found = f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={largest})"
@@ -38,7 +38,7 @@ def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:
 
 @emits(*CUMULATIVE)
 def _cumulative(w: FunctionWriter, op: Op) -> str:
-    """JAX has them for numbers only."""
+    """JAX has cumulative ops for numbers only."""
     dtype = op.result.dtype
     exact = u8 if dtype == pred else accumulator(CUMULATIVE[op.name], dtype)
     operand = converted(w[op.operands[0]], dtype, exact)
@@ -47,8 +47,8 @@ def _cumulative(w: FunctionWriter, op: Op) -> str:
 
 
 def accumulator(kind: str, dtype: DType) -> DType:
-    """The element type in which elements are combined: extremes of powers of two alone in one that has a number below
-    them, for XLA takes the smallest for zero; and bits in one that JAX reduces."""
+    """The element type in which elements are combined. Extremes of powers of two are computed in a type that has a
+    smaller number, because XLA takes the smallest for zero; bits in a type that JAX reduces."""
     if dtype.is_float:
         return dtype.computed if kind in ("sum", "prod") or not dtype.has_zero else dtype
     return dtype.computed if kind in ("and", "or") else dtype

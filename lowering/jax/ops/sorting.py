@@ -28,14 +28,14 @@ def _sort(w: FunctionWriter, op: Op) -> str:
 
 
 def sorted_dtype(dtype: DType) -> DType:
-    """The element type in which elements are sorted. XLA sorts none that share a byte beside others, and where a NaN
-    has the bits of a negative zero, it puts it first."""
+    """The element type in which elements are sorted. XLA cannot sort elements that share a byte together with others,
+    and sorts a NaN with the bits of a negative zero first."""
     nan_is_signed = dtype.is_float and dtype.format.has_nan and not dtype.format.has_negative_zero
     return dtype.computed if dtype.kind != "pred" and (dtype.bits < 8 or nan_is_signed) else dtype
 
 
 def _alike(w: FunctionWriter, op: Op) -> list[str]:
-    """The operands as varying over the same axes."""
+    """The operands, made to vary over the same axes."""
     axes = frozenset[str]().union(*(w.varying(v) for v in op.operands))
     return [converted(w.vary(v, axes), v.dtype, sorted_dtype(v.dtype)) for v in op.operands]
 

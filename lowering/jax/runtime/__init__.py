@@ -1,2 +1,2 @@
-"""Functions that written modules bring along as text. Nothing here is imported by them: a module is complete by
+"""Functions that generated modules contain as text. Generated modules import nothing from here: each is complete by
 itself."""

@@ -22,7 +22,7 @@ Along = Callable[[Op, Array, DeviceGrid, tuple[AxisRef, ...]], Array]
 
 
 def _collective(name: str, function: Along) -> None:
-    """Registers a collective that runs along the op's axes, in whichever mesh they are."""
+    """Registers a collective that runs along the op's axes, of whichever mesh they are."""
 
     def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         axes, grids = axes_attr(op.attrs), machine.grids
@@ -47,7 +47,7 @@ def _all_reduce(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -
 
 
 def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    """A new first dim takes the parts' numbers while the devices along the axes are gathered and scattered."""
+    """A new first dim has the numbers of the parts while the data is gathered and scattered along the axes."""
     split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
     lead, parts = grid.rank, int(np.prod([grid.sub_axes[d].size for d in grid.dims(axes)]))
     at = lead + split
@@ -57,7 +57,8 @@ def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -
 
 
 def _exchanged(x: Array, round: Round, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    """Along a new first dim, gathered and scattered again, the shards change places."""
+    """Shards are permuted along a new first dim, into which they are gathered, and from which they are scattered
+    again."""
     shards = np.moveaxis(grid.gather(np.expand_dims(x, grid.rank), axes, 0), grid.rank, 0)
     received = np.zeros_like(shards)
     sources = round.sources(np.arange(round.devices))
@@ -85,7 +86,8 @@ def _box_permutes(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequ
 
 @kernel("collective_permute")
 def _collective_permute(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
-    """Within one mesh the axes that only one order names take their coordinates from those that only the other does."""
+    """Within one mesh, axes that only one of the orders names take their coordinates from those that only the other
+    names."""
     orders, grids = orders_attr(op.attrs), machine.grids
     assert orders is not None
     (target, source), default = orders, grids.default
@@ -104,7 +106,7 @@ def _collective_permute(op: Op, arrays: Sequence[Array], machine: Interpreter) -
 
 
 def _in_order(grid: DeviceGrid, order: DeviceOrder, other: DeviceOrder) -> Array:
-    """Device ids along the order, then what only the other order names, then the rest of the mesh."""
+    """Device ids in the order's axes, then those that only the other order names, then the rest of the mesh."""
     named = grid.dims(order.axes)
     also = tuple(d for d in grid.dims(other.axes) if d not in named) if order.mesh == other.mesh else ()
     rest = tuple(d for d in range(grid.rank) if d not in (*named, *also))

@@ -64,8 +64,8 @@ def _reduce_precision(op: Op, arrays: Sequence[Array], machine: Interpreter) -> 
 
 
 def reduce_precision(x: Array, dtype: DType, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`x` rounded to the nearest number of such a format, ties to even, as XLA does it: on the bits, of shorter
-    floats on those of the shortest of 16 bits or more that holds them."""
+    """`x` rounded to the nearest number of such a format, ties to even, as in XLA: on the bits, for shorter floats on
+    those of the shortest type of 16 bits or more that has all of their numbers."""
     if dtype.bits < 16:
         holds = f16 if dtype.format.highest <= f16.format.highest else f32
         return convert(reduce_precision(convert(x, holds), holds, exponent_bits, mantissa_bits), dtype)

@@ -74,14 +74,14 @@ def _float_matmul(lhs: Array, rhs: Array) -> Array:
 
 
 def _for_blas(x: Array) -> Array:
-    """numpy hands matrices to BLAS only if one of their two dims is contiguous and neither is a repetition."""
+    """numpy passes matrices to BLAS only if one of their two dims is contiguous and neither is broadcast."""
     rows, columns = x.strides[-2:]
     blas = min(rows, columns) == x.itemsize and max(rows, columns) > 0
     return x if blas and 0 not in (rows, columns) else x.copy(order="C")
 
 
 def _integer_matmul(lhs: Array, rhs: Array) -> Array:
-    """By BLAS in f64 where every sum is an integer that f64 holds, else by numpy's loops, which wrap."""
+    """Computed by BLAS in f64 if every sum is exact in f64, else by numpy's loops, which wrap."""
     if not lhs.size or not rhs.size:
         product: Array = np.matmul(lhs, rhs)
         return product

@@ -1,10 +1,10 @@
 """Kernels of while, case, checkpoint, call, map and manual.
 
-Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last is done,
-and each keeps the values it left with. So they may take different branches of a case: each branch that some device
-takes is run for all of them. A mapped function sees the elements as further devices; where there are none, any branch
-gives results of the right shape.
-A manual region is simulated, on as many devices as its axes have, in the midst of a global program.
+Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last one
+leaves, and each keeps the values with which it left. Devices may also take different branches of a case: each branch
+that some device takes is run for all of them. In a mapped function the elements are additional devices; without
+elements, any branch returns results of the right shape. A manual region of a global program is simulated on as many
+devices as its axes have.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _call(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Arr
 
 @kernel("manual")
 def _manual(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
-    """Operands are cut into shards along the manual axes, their padding poisoned, and what is returned is joined."""
+    """Operands are cut into shards along the manual axes, with poisoned padding, and results are joined."""
     grid, lead = machine.devices.default, machine.lead
     manual, region = region_axes(op), op.regions[0]
     along = grid.dims(axes_attr(op.attrs))
@@ -102,7 +102,7 @@ def _manual(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[A
 
 
 def _lead(x: Array, lead: int, rank: int) -> tuple[int, ...]:
-    """The device dims of an operand: those it has, or one device's."""
+    """The device dims of an operand: its own, or those of a single device."""
     return x.shape[:lead] if lead else (1,) * rank
 
 

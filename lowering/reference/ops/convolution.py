@@ -19,8 +19,8 @@ from lowering.reference.ops.window import padded, window_slices
 
 @kernel("convolution")
 def _convolution(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
-    """lhs is brought to [device…, group, batch, spatial…, feature], rhs to [device…, group, spatial…, input, output],
-    the sums are [device…, group, batch, spatial…, output]."""
+    """lhs is transposed to [device…, group, batch, spatial…, feature] and rhs to [device…, group, spatial…, input,
+    output]; the sums are [device…, group, batch, spatial…, output]."""
     lead, dims = machine.lead, ConvolutionDims.of(op.attrs)
     work = summing_dtype(op.operands[0].dtype, op.result.dtype)
     lhs = _grouped_lhs(op, summand(arrays[0], work), lead, dims)

@@ -105,7 +105,7 @@ def _joined(low: Array, high: Array) -> Array:
 
 
 def _counted(counter: Sequence[Array], steps: Array | np.uint64) -> list[Array]:
-    """The counter, its lower word first, so many steps on."""
+    """The counter, its lower word first, advanced by that many steps."""
     low = counter[0] + steps
     return [low, *(high + (low < counter[0]) for high in counter[1:])]
 

@@ -20,7 +20,7 @@ from lowering.reference.interpreter import Interpreter, kernel
 
 
 def _compact(x: Array) -> Array:
-    """`x` without the repetitions of a broadcast, contiguous: numpy computes some functions differently on strides."""
+    """`x` without broadcast repetitions, contiguous: numpy computes some functions differently on strided arrays."""
     index = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)
     x = x[index]
     return x if x.flags.c_contiguous else x.copy(order="C")
@@ -45,7 +45,8 @@ def _binary(name: str, function: Callable[[Array, Array], Any]) -> None:
 
 
 def _of_bits(name: str, function: Callable[..., Any]) -> None:
-    """`function` takes the bits of integers as unsigned ones, and how many bits an element has."""
+    """Registers `function`, which takes the bits of integers as unsigned integers, and the number of bits of an
+    element."""
 
     def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         dtype = op.result.dtype
@@ -115,7 +116,8 @@ def extreme(x: Array, y: Array, *, largest: bool) -> Array:
 
 
 def _divide(x: Array, y: Array) -> Any:
-    """Integers round towards zero; by zero is -1 (all ones), and the lowest by -1 itself."""
+    """Integers round towards zero. Division by zero returns -1 (all bits set), and the lowest number divided by -1
+    itself."""
     if x.dtype.kind in "fc":
         return x / y
     divisor = np.where(y == 0, np.ones_like(y), y)
@@ -128,7 +130,7 @@ def _divide(x: Array, y: Array) -> Any:
 
 
 def _remainder(x: Array, y: Array) -> Any:
-    """With the dividend's sign; an integer by zero leaves the dividend."""
+    """The remainder has the dividend's sign. For integers, a zero divisor returns the dividend."""
     if x.dtype.kind == "f":
         return np.fmod(x, y)
     trivial = (y == 0) | (y == -1) if x.dtype.kind == "i" else y == 0
@@ -147,7 +149,7 @@ def _power(x: Array, y: Array) -> Any:
 
 
 def _on_contiguous(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
-    """numpy rounds some functions of two numbers differently on strides."""
+    """Makes operands contiguous, because numpy rounds some functions of two numbers differently on strided arrays."""
 
     def run(x: Array, y: Array) -> Any:
         return function(*(np.array(z, order="C") for z in np.broadcast_arrays(x, y)))
@@ -217,7 +219,7 @@ def _compare(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[
 
 
 def _fit(scalar: Array, rank: int, lead: int) -> Array:
-    """A scalar on every device as a tensor of that rank; a tensor as it is."""
+    """A scalar on every device as a tensor of that rank; a tensor unchanged."""
     return scalar if scalar.ndim > lead else scalar.reshape((*scalar.shape, *(1,) * rank))
 
 
@@ -234,8 +236,8 @@ def _clamp(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Ar
 
 
 def convert(x: Array, dtype: DType) -> Array:
-    """To another element type: floats to integers saturate, NaN becomes 0, integers wrap, nonzero is true, complex
-    numbers lose their imaginary part."""
+    """Converts to another element type: floats to integers saturate, NaN becomes 0, integers wrap, nonzero is true,
+    complex numbers lose their imaginary part."""
     source = dtype_of(x.dtype)
     if source == dtype:
         return x
@@ -254,7 +256,7 @@ def convert(x: Array, dtype: DType) -> Array:
 
 
 def _rounded(x: Array, dtype: DType) -> Array:
-    """Of NaN, a type without it has -0.0."""
+    """Rounds to a short type. In a type without NaN, NaN becomes -0.0."""
     return (x if dtype.format.has_nan else np.where(np.isnan(x), np.float32(-0.0), x)).astype(dtype.numpy)
 
 

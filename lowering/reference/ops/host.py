@@ -1,6 +1,7 @@
-"""Kernels of callback, which calls for one device after the other, in their order, of await_callbacks and of inspect.
+"""Kernels of callback, which calls the function for one device after another in order, of await_callbacks and of
+inspect.
 
-An error of the function ends the run at once, so that nothing is left for the end of the program.
+An exception of the function ends the run at once, so await_callbacks has nothing to report.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _callback(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence
 
 
 def _calling(op: Op, operands: Sequence[Array], machine: Interpreter) -> tuple[int, ...]:
-    """The device dims along which calls, or what they return, differ."""
+    """The device dims along which calls, or their results, differ."""
     lead, grid = machine.lead, machine.grids.default
     shape = list(np.broadcast_shapes((1,) * lead, machine.running.shape, *(x.shape[:lead] for x in operands)))
     for d in (*grid.dims(axes_attr(op.attrs, "each")), *_once(op, machine)):
@@ -44,13 +45,13 @@ def _calling(op: Op, operands: Sequence[Array], machine: Interpreter) -> tuple[i
 
 
 def _once(op: Op, machine: Interpreter) -> tuple[int, ...]:
-    """The device dims along which only the first device calls; around a manual region there is but one device."""
+    """The device dims along which only the first device calls; outside a manual region there is a single device."""
     grid = machine.grids.default
     return grid.dims(once_axes(op.attrs, grid.mesh)) if machine.program.stage == "spmd" else ()
 
 
 def _part(x: Array, place: tuple[int, ...]) -> Array:
-    """What the device at that place has of an operand, to keep."""
+    """A copy of the operand on the device at that place."""
     at = tuple(min(i, n - 1) for i, n in zip(place, x.shape, strict=False))
     return np.array(x[at], order="C")
 

@@ -20,7 +20,7 @@ from lowering.reference.ops.creation import literal
 
 
 def _signed(index: Array, n: int) -> Array:
-    """Indices as s64; those beyond n, which u64 may hold, as n."""
+    """Indices as s64; those beyond n, which u64 may have, become n."""
     return np.minimum(index, np.uint64(n)).astype(np.int64) if index.dtype == np.uint64 else index.astype(np.int64)
 
 
@@ -47,9 +47,9 @@ def _dynamic_slice(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Seq
 
 
 def _boxes(x: Array, lead: int, dims: Sequence[int], sizes: Sequence[int], starts: Sequence[Array]) -> Array:
-    """Each device's box: a window of every size at every start is a view, of which each device reads one.
+    """Each device's box: the windows at all starts are a view, of which each device reads one.
 
-    numpy makes such views of its own types only."""
+    numpy supports such views of its own types only."""
     axes = [lead + d for d in dims]
     bits = x if x.dtype.isbuiltin == 1 else x.view(np.dtype(f"u{x.dtype.itemsize}"))
     windows = np.lib.stride_tricks.sliding_window_view(bits, tuple(sizes), tuple(axes))
@@ -59,7 +59,7 @@ def _boxes(x: Array, lead: int, dims: Sequence[int], sizes: Sequence[int], start
 
 
 def _devices(x: Array, lead: int, behind: int = 0) -> list[Array]:
-    """For each device dim, the places along it, with `behind` dims of size 1 at the end: an index of `x`."""
+    """An index of `x` in each device dim, followed by `behind` dims of size 1: the positions along it."""
     return [i.reshape(i.shape + (1,) * behind) for i in np.ogrid[tuple(slice(n) for n in x.shape[:lead])]]
 
 
@@ -91,8 +91,9 @@ def _along(size: int, dim: int, rank: int) -> Array:
 class _Boxes:
     """Where the boxes of a gather or scatter are.
 
-    Operand dims that boxes have whole are moved by rows and need no index: operands and slices are arranged as device
-    dims, then the dims `indexed`, or for slices the dims of indices and those of `counted`, then the dims `rows`.
+    Operand dims that boxes have whole are moved by rows and need no index. Operands are transposed to the device dims,
+    then the dims `indexed`, then the dims `rows`; slices to the device dims, then the dims of indices and those of
+    `counted`, then the dims `rows`.
     """
 
     def __init__(self, a: Addressing, shape: Sequence[int], lead: int) -> None:
@@ -112,7 +113,7 @@ class _Boxes:
         return x.transpose(*range(self.lead), *(self.lead + int(i) for i in np.argsort(order)))
 
     def starts(self, indices: Array) -> dict[int, Array]:
-        """For each addressed operand dim, where the boxes start, along device dims and the dims of indices."""
+        """For each addressed operand dim, the starts of the boxes, along device dims and the dims of indices."""
         vector = self.a.vector_dim
         vectors = indices[..., None] if vector is None else np.moveaxis(indices, self.lead + vector, -1)
         return {d: _signed(vectors[..., c], self.shape[d]) for c, d in enumerate(self.a.addressed)}
@@ -178,7 +179,7 @@ def _scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[
 
 
 def _write(kind: ReductionKind | None, boxes: _Boxes, result: Array, indices: Array, updates: Array, op: Op) -> None:
-    """Combines the updates into `result`, an array of its own, in the order of the indices."""
+    """Combines the updates into `result`, which is modified, in the order of the indices."""
     lead = boxes.lead
     starts = boxes.starts(indices)
     updates = boxes.arrange(updates, boxes.slices_order)

@@ -1,7 +1,7 @@
 """Kernels of fft, cholesky and triangular_solve, over all matrices of all devices at once.
 
-The factorisations go column by column and compute each for every matrix; matrices that are not positive definite, such
-as padding, return NaN and disturb no other.
+The factorisations proceed by column, for all matrices at once; matrices that are not positive definite, such as
+padding, return NaN and do not affect the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""opaque: numpy does not know what the call computes, so jax runs it, as a program of that op alone."""
+"""opaque: numpy cannot make the call, so jax runs it, as a program of only that op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from lowering.reference.interpreter import Interpreter, kernel
 
 @kernel("opaque")
 def _opaque(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
-    """One call for each of the devices between which an operand differs; one with effects by each that gets there."""
+    """One call for each of the devices between which an operand differs; a call with effects is made by each device
+    that runs it."""
     run = _compiled(tuple(op.attrs.items()), tuple(v.type for v in op.operands), op.span)
     devices = np.broadcast_shapes(*(x.shape[: machine.lead] for x in arrays))
     running = np.broadcast_to(True, devices)

@@ -27,7 +27,7 @@ def _reduce(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[A
 
 
 def _flatten(x: Array, dims: tuple[int, ...]) -> Array:
-    """The dims as one, at the end."""
+    """Transposes and reshapes so that the dims are one, the last."""
     kept = tuple(d for d in range(x.ndim) if d not in dims)
     shape = tuple(x.shape[d] for d in kept)
     return x.transpose(*kept, *dims).reshape((*shape, math.prod(x.shape[d] for d in dims)))
@@ -72,6 +72,6 @@ def _cumulative(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequen
 
 
 def _running_extreme(x: Array, dim: int, *, largest: bool) -> Array:
-    """Once a NaN is met, NaN. Among zeros, the one of the winning sign stays once it is met."""
+    """NaN from the first NaN on. Among zeros, the one of the winning sign is kept from its first occurrence on."""
     result: Array = (np.maximum if largest else np.minimum).accumulate(x, dim)
     return order_zeros(result, (x,), partial(np.logical_or.accumulate, axis=dim), largest=largest)

@@ -25,7 +25,7 @@ from lowering.reference.ops.creation import literal
 
 
 def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array:
-    """`x` with the base dilation's holes and the padding of each dim behind the `lead` first, `fill` in them."""
+    """`x` with the base dilation's holes and the padding of each dim after the first `lead`, filled with `fill`."""
     if all((w.low, w.high, w.base_dilation) == (0, 0, 1) for w in windows):
         return x
     shape = x.shape[:lead] + tuple(w.padded(n) for n, w in zip(x.shape[lead:], windows, strict=True))
@@ -39,7 +39,7 @@ def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array
 
 
 def _kept(n: int, w: Window) -> tuple[slice, slice]:
-    """Which elements of a dim of size n padding leaves, and where they go."""
+    """Which elements of a dim of size n remain with negative padding, and where they are in the padded dim."""
     step = w.base_dilation
     first = max(0, -(w.low // step))
     last = min(n - 1, (w.padded(n) - 1 - w.low) // step)
@@ -71,7 +71,8 @@ def _windows(x: Array, dim: int, w: Window, count: int) -> Array:
 
 
 def window_slices(windows: Sequence[Window], counts: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """For each place in the window, the last dim's fastest: where all windows have it in the padded tensor."""
+    """For each position in the window, the last dim's fastest, the elements of all windows at it in the padded
+    tensor."""
     for place in itertools.product(*(range(w.size) for w in windows)):
         yield tuple(
             slice(at * w.dilation, at * w.dilation + (n - 1) * w.stride + 1, w.stride) if n else slice(0)
@@ -81,7 +82,7 @@ def window_slices(windows: Sequence[Window], counts: Sequence[int]) -> Iterator[
 
 @kernel("select_and_scatter")
 def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
-    """Walks the window's places twice: to find the one that each window selects, and to add what belongs there."""
+    """Visits the window's positions twice: to find the one that each window selects, and to add the source there."""
     windows, lead = window_of(op), machine.lead
     devices = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))
     operand, source = (widen(np.broadcast_to(x, devices + x.shape[lead:])) for x in arrays)
@@ -101,7 +102,7 @@ def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -
 def _chosen(
     values: Array, real: Array, places: Sequence[tuple[slice, ...]], stays: Callable[[Array, Array], Array]
 ) -> Array:
-    """For each window the number of the place it selects, -1 if it holds nothing but padding."""
+    """For each window the number of the position that it selects, -1 if it has nothing but padding."""
     best = np.zeros_like(values[places[0]])
     chosen = np.full(best.shape, -1)
     for i, place in enumerate(places):
@@ -112,7 +113,7 @@ def _chosen(
 
 
 def _unpadded(x: Array, shape: tuple[int, ...], lead: int, windows: Sequence[Window]) -> Array:
-    """The inverse of `padded`; zeros where padding took elements away."""
+    """The inverse of `padded`; zeros where padding removed elements."""
     result = np.zeros(shape, x.dtype)
     every = (slice(None),) * lead
     places = [_kept(n, w) for n, w in zip(shape[lead:], windows, strict=True)]

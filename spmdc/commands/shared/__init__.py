@@ -1,1 +1,1 @@
-"""What the verbs of the command line share: options, files, the terminal, and what is reported of failures."""
+"""The parts that verbs share: options, files, the terminal, and the reporting of failures."""

@@ -1,4 +1,4 @@
-"""Inputs from files, results to files."""
+"""Reads inputs from files, and writes results to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from spmdc.files import unreadable, write_whole
 def read_inputs(
     params: Sequence[Value], given: Sequence[str], otherwise: Mapping[str, Array] = MappingProxyType({})
 ) -> tuple[Array, ...]:
-    """The arrays for these parameters, from `inputs.npz` and `name=file.npy`; those that these lack from `otherwise`.
+    """The arrays for these parameters, from `inputs.npz` and `name=file.npy`; those that are missing there from
+    `otherwise`.
 
     Raises SpmdcError (E501) for every input that is unknown, missing, given twice, unreadable, or of another type.
     """
@@ -48,20 +49,21 @@ def read_inputs(
 
 
 def write_results(path: str, arrays: Mapping[str, Array]) -> None:
-    """Writes an .npz file, which is either whole or not there. Raises SpmdcError (E005) if it cannot be written."""
+    """Writes an .npz file completely or not at all. Raises SpmdcError (E005) if it cannot be written."""
     named: dict[str, Any] = {name: _savable(array) for name, array in arrays.items()}
     write_whole(path, lambda file: np.savez(file, **named))
 
 
 def _savable(array: Array) -> Array:
-    """Elements of a type that numpy lacks as bytes of no type: of f8e5m2 it would write what it cannot read."""
+    """Elements of a type that numpy lacks as untyped bytes: numpy would write f8e5m2 in a form that it cannot read."""
     return (
         array if array.dtype.isbuiltin == 1 else np.ascontiguousarray(array).view(np.dtype(f"V{array.dtype.itemsize}"))
     )
 
 
 _DAMAGED = (ValueError, EOFError, NotImplementedError, RuntimeError, TokenError, zipfile.BadZipFile, zlib.error)
-"""What numpy, and what it reads files with, raise for files that are no arrays, are cut short, or are encrypted."""
+"""The exceptions of numpy, and of the modules that it reads files with, for files that are no arrays, truncated or
+encrypted."""
 
 
 def _read(argument: str, problems: Diagnostics) -> dict[str, Array]:
@@ -112,7 +114,7 @@ def _misfits(param: Value, found: Mapping[str, Array]) -> list[Diagnostic]:
 
 
 def _as_declared(array: Array, param: Value) -> Array:
-    """numpy saves elements of types that it lacks, such as bf16, as bytes of no type; they are read back as what the
-    program says they are."""
+    """numpy saves elements of types that it lacks, such as bf16, as untyped bytes. They are read back with the type in
+    the program."""
     wanted = (param.of or param.type).dtype.numpy
     return array.view(wanted) if array.dtype != wanted and array.dtype == np.dtype(f"V{wanted.itemsize}") else array

@@ -21,7 +21,7 @@ _STYLES: Mapping[_TokenType, str] = MappingProxyType(
         Name.Decorator: "bold cyan",
     }
 )
-"""Of what programs consist of; what is not here stays as it is."""
+"""The styles of the tokens of programs; other tokens are not styled."""
 _COMMUNICATES = "bold yellow"
 
 

@@ -1,4 +1,4 @@
-"""How verbs end that do not find what they were asked for: with errors, or with bugs."""
+"""How verbs that fail end: with errors, or with bugs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = ("ir", "lowering", "passes", "spmdc")
 
 
 def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
-    """Reports an exception to the user and returns the exit status. What is no SpmdcError is a bug."""
+    """Reports an exception to the user and returns the exit status. Any exception other than SpmdcError is a bug."""
     if isinstance(problem, SpmdcError):
         return report_errors(problem.diagnostics, options)
     if isinstance(problem, MemoryError):
@@ -37,8 +37,8 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
 
 
 def _extra_of(package: str) -> str | None:
-    """The first extra of ours that has a package."""
-    # Imported late, as in `versions`: hardly any command ends so, and it takes longer than all else in this file.
+    """The first of spmdc's extras that contains a package."""
+    # Imported late, as in `versions`: few commands end here, and it takes longer than everything else in this file.
     from importlib import metadata
 
     wanted = re.compile(rf"{re.escape(package)}\b.*\bextra == ['\"]([\w-]+)['\"]", re.IGNORECASE)
@@ -47,7 +47,7 @@ def _extra_of(package: str) -> str | None:
 
 
 def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
-    """Reports errors and returns the exit status: 2 if only the command line is at fault."""
+    """Reports errors and returns the exit status: 2 if all are errors in the command line."""
     if options.json:
         print_json("errors", {}, diagnostics)
     else:
@@ -63,7 +63,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def versions() -> str:
-    """spmdc's version and those of what it depends on, without importing any of it."""
+    """The versions of spmdc and its dependencies, found without importing them."""
     from importlib import metadata
 
     parts = [f"spmdc {__version__}", f"python {platform.python_version()}"]
@@ -101,7 +101,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
 
 
 def _save(text: str) -> str:
-    """Writes the traceback to a file of its own and returns the path, or says why there is none."""
+    """Writes the traceback to a file of its own and returns the path, or why it could not be written."""
     try:
         handle, path = tempfile.mkstemp(prefix="spmdc-bug-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

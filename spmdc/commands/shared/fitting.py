@@ -1,4 +1,4 @@
-"""Programs, tables and sentences in lines no wider than a terminal."""
+"""Fits programs, tables and sentences into the width of a terminal."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 _GAP = 2
-"""Between the columns of a table."""
+"""The space between the columns of a table."""
 _LEAST_NAME, _LEAST_TEXT = 18, 20
-"""To what columns of names are shortened, and into what a last column of text is folded."""
+"""The least width to which names are shortened, and the least width in which a last column of text is folded."""
 _DEEPER = {"(": 1, "[": 2, "{": 2, ")": -1, "]": -2, "}": -2}
-"""Arguments are put under each other before the dims of a type are."""
+"""The depth that brackets add. Lines are broken between arguments rather than between the dims of a type."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|#.*|[()\[\]{}]|, | -> ')
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text, in which a line feed ends the last one or none."""
+    """The lines of a text, whether or not a line feed ends the last one."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def fold_program(text: str, width: int) -> Iterator[str]:
-    """The lines of a program: what is too long is continued below, a comment under its op, and pieces that cannot be
-    broken are shortened in the middle."""
+    """The lines of a program folded to a width: long lines are continued below, comments move under their ops, and
+    pieces that cannot be broken are shortened in the middle."""
     for line in lines_of(text):
         yield from [line] if len(line) <= width else _fold_line(line, width)
 
@@ -48,7 +48,7 @@ def _fold_line(line: str, width: int) -> Iterator[str]:
 
 
 def _breaks(line: str) -> tuple[list[tuple[int, int]], int]:
-    """Where a line may be broken, each with how deep in brackets that is, and where its comment begins."""
+    """The places where a line may be broken, each with its depth in brackets, and where its comment begins."""
     found: list[tuple[int, int]] = []
     depth = 0
     for match in _PARTS.finditer(line):
@@ -72,7 +72,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def fold_text(text: str, width: int) -> Iterator[str]:
-    """The lines of a text, the rest of each long one indented below it."""
+    """The lines of a text folded to a width, the rest of each long one indented below it."""
     for line in lines_of(text):
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         yield from textwrap.wrap(line, max(width, 20), subsequent_indent=indent[: width // 2], break_on_hyphens=False,
@@ -80,15 +80,15 @@ def fold_text(text: str, width: int) -> Iterator[str]:
 
 
 def table_lines(table: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The lines of a table as wide as it is; the columns numbered in `right` are numbers and are flush right."""
+    """The lines of a table in its full width; the columns numbered in `right` are numbers and are flush right."""
     template = _template(_widths(table), right)
     for row in table:
         yield template.format(*row).rstrip()
 
 
 def fold_table(table: Sequence[Sequence[str]], right: Sequence[int], width: int) -> Iterator[str]:
-    """The lines of a table: names are shortened in the middle, text in the last column is folded, and columns for which
-    there is no room follow below, behind the first one again."""
+    """The lines of a table folded to a width: names are shortened in the middle, text in the last column is folded, and
+    columns that do not fit follow below, after the first column again."""
     if not table:
         return
     natural = _widths(table)
@@ -114,12 +114,12 @@ def _widths(table: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _template(widths: Sequence[int], right: Sequence[int]) -> str:
-    """The format of a row, of cells of these widths."""
+    """The format string of a row, for cells of these widths."""
     return (" " * _GAP).join(f"{{:{'>' if i in right else '<'}{w}}}" for i, w in enumerate(widths))
 
 
 def _narrowed(widths: Sequence[int], right: Sequence[int], width: int) -> list[int]:
-    """The widths of columns when those of text give way, the widest first."""
+    """The widths of columns after text columns are narrowed, the widest first."""
     found = list(widths)
     least = [w if i in right else min(w, _LEAST_NAME) for i, w in enumerate(widths)]
     if len(widths) - 1 not in right:
@@ -133,7 +133,7 @@ def _narrowed(widths: Sequence[int], right: Sequence[int], width: int) -> list[i
 
 
 def _blocks(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Which columns stand side by side; the first is in each block."""
+    """The columns that are printed side by side in each block. The first column is in all of them."""
     blocks, room = [[0]], width - widths[0]
     for i, each in enumerate(widths[1:], 1):
         if each + _GAP > room and len(blocks[-1]) > 1:

@@ -1,4 +1,4 @@
-"""The options that most verbs take. Imports nothing heavy: the parser of the command line uses this."""
+"""The options that most verbs share. Imports nothing heavy, because the parser of the command line uses this."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, of what program, and how to report.
+    """The user's options: for the program, for the partitioner, and for reports.
 
-    `defines` override consts; `devices` sizes a mesh of one axis and `mesh` has the sizes of axes by name.
-    `machine` names one, or its file; `memory_limit`, in bytes, `windowed_einsum` and `recompute` are as for
+    `defines` override consts; `devices` is the size of a mesh of one axis and `mesh` has the sizes of axes by name.
+    `machine` is the name of one, or its file; `memory_limit`, in bytes, `windowed_einsum` and `recompute` are as for
     `spmdc.partition`.
     """
 
@@ -85,7 +85,8 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_integer(text: str, what: str) -> int:
-    """An integer in decimal digits. Raises ArgumentTypeError otherwise, or if no program has use for one so long."""
+    """An integer in decimal digits. Raises ArgumentTypeError otherwise, or if it is too long to be useful in any
+    program."""
     if not re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{what} is not an integer")
     if len(text) > _MAX_DIGITS:

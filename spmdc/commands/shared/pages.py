@@ -1,4 +1,4 @@
-"""What verbs print: sentences, programs and tables, as they are; on terminals in colours, and no wider than those."""
+"""The output of verbs: sentences, programs and tables. On a terminal they are coloured and folded to its width."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BAR = 50
 
 @dataclass(frozen=True)
 class Code:
-    """A program of ours, or a plan."""
+    """A program in the .spmd language, or a plan."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, below headers if there are any; the columns numbered in `right` hold numbers."""
+    """Rows of cells, below headers if there are any; the columns numbered in `right` are numbers."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -34,7 +34,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines that are drawn to measure, or are for other programs to read."""
+    """Lines that must not be folded, or are for other programs to read."""
 
     text: str
 
@@ -43,8 +43,8 @@ Part = str | Code | Table | Verbatim
 
 
 class Page:
-    """Standard output. Where that is a terminal, what is too wide for it is folded (unless `wide`), and coloured by
-    kind, if NO_COLOR is not set; elsewhere everything is written as it is."""
+    """Standard output. On a terminal, long lines are folded (unless `wide`), and text is coloured by kind, unless
+    NO_COLOR is set; elsewhere everything is written as it is."""
 
     def __init__(self, *, wide: bool = False) -> None:
         self._width = width_of(sys.stdout)
@@ -80,7 +80,7 @@ class Page:
         self._write(lines, _colored_code)
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-        """Writes a table; the columns numbered in `right` hold numbers."""
+        """Writes a table; the columns numbered in `right` are numbers."""
         table = [headers, *rows] if headers else rows
         if self._fitted is None:
             self._write(table_lines(table, right), _under_head(bool(headers)))
@@ -88,7 +88,7 @@ class Page:
             self._write(fold_table(table, right, self._fitted), _under_head(bool(headers)))
 
     def bars(self, bars: Sequence[tuple[str, int, str]], full: int) -> None:
-        """Writes a bar for each label and number, `full` being the longest there can be, and a remark behind it."""
+        """Writes a bar for each label and number, followed by a remark; `full` is the largest possible number."""
         room = _BAR if self._fitted is None else max(5, min(_BAR, self._fitted - 45))
         self._write(_bar_lines(bars, full, room), lambda line: _BARS.sub(lambda bar: _styled(bar[0], "green"), line))
 
@@ -105,8 +105,8 @@ def finish(
     figures: Mapping[str, object],
     diagnostics: Sequence[Diagnostic] = (),
 ) -> int:
-    """Prints what a verb found, and warnings: what is `shown`, and with --verbose the times; with --json, `figures`.
-    Returns the exit status, 0."""
+    """Prints the result of a verb, and warnings: the parts in `shown`, and with --verbose the times; with --json,
+    `figures`. Returns the exit status, 0."""
     if options.json:
         print_json(options.verb, {**figures, "timings": watch.seconds}, diagnostics)
         return 0
@@ -129,7 +129,7 @@ def _colored_code(line: str) -> str:
 
 
 def _under_head(has_head: bool) -> Callable[[str], str]:
-    """Colours the first line of a table, and the first below each empty one."""
+    """Colours the first line of a table, and the first line after each empty one."""
     is_head = has_head
 
     def colored(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Programs as the command line names them: a file or standard input, consts and mesh sizes overridden."""
+"""Loads programs for verbs: from a file or standard input, with overridden consts and mesh sizes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from spmdc.reading import read
 
 
 def load_program(file: str, options: Options, watch: Stopwatch, *, stdin: bytes | None = None) -> Program:
-    """The program, over the mesh that the options ask for; `stdin` is what was read of standard input already. Raises
-    SpmdcError, E601 if they do not fit the program."""
+    """The program, over the mesh that the options specify; `stdin` is the content of standard input if it was read
+    already. Raises SpmdcError, E601 if the options do not fit the program."""
     with watch.step("parse"):
         program = _load(file, dict(options.defines), stdin)
     if options.mesh is not None:
@@ -32,7 +32,7 @@ def load_program(file: str, options: Options, watch: Stopwatch, *, stdin: bytes 
 
 
 def choices_of(options: Options) -> dict[str, Any]:
-    """What the options say about the choices of the partitioner, as the functions of `spmdc.api` take it."""
+    """The partitioner's options, as arguments for the functions of `spmdc.api`."""
     names = ("machine", "memory_limit", "windowed_einsum", "recompute")
     return {name: getattr(options, name) for name in names}
 
@@ -40,7 +40,7 @@ def choices_of(options: Options) -> dict[str, Any]:
 def partition_program(
     program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = (), *, verify: bool = True
 ) -> PartitionedProgram:
-    """The program partitioned as the options ask for."""
+    """The program, partitioned with the options."""
     with progress("partition", len(spmdc.pipeline(**choices_of(options)))) as advance:
         counted = (*hooks, lambda step, state: advance())
         partitioned = spmdc.partition(program, **choices_of(options), verify=verify, hooks=counted)
@@ -57,7 +57,7 @@ def propagate_program(program: Program, watch: Stopwatch) -> PropagatedProgram:
 
 
 def handing_on(program: Program, options: Options) -> Program:
-    """The program; an SPMD program with results that JAX's arrays can hold."""
+    """The program; if it is an SPMD program, with results that JAX's arrays can hold."""
     if not is_partitioned(program):
         return program
     return handed_on(program, PartitionOptions.on(machine(options.machine)))

@@ -1,4 +1,4 @@
-"""What takes long, as it is done: on stderr, and only where that is a terminal."""
+"""Progress of long steps, on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 _PATIENCE = 1.0
-"""Seconds that pass before anything is shown."""
+"""The seconds before anything is shown."""
 
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Shows what is being done inside, once that has taken a second, and for how long; with a `total`, how much of it
-    is done, by the calls of what is yielded, which may say something else now, and how long the rest will take. At the
-    end it disappears."""
+    """Shows the step that runs inside, once it has taken a second, and its time. With a `total`, calls of the yielded
+    function count what is done, may change the text, and the remaining time is estimated. The display is removed at the
+    end."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda what="": None
         return
@@ -33,7 +33,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
 
 
 class _Shown:
-    """A line with what is done. It begins in another thread, perhaps as it ends."""
+    """The line that shows progress. It begins in another thread, possibly while the step ends."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self._what, self._total = what, total
@@ -65,7 +65,7 @@ class _Shown:
 
 
 def _bar(is_counted: bool) -> Any:
-    # Imported late, as most commands are done before it is needed.
+    # Imported late, because most commands end before it is needed.
     from rich.console import Console
     from rich.progress import (  # fmt: skip
         BarColumn,
@@ -78,7 +78,7 @@ def _bar(is_counted: bool) -> Any:
     )
 
     class Visible(Console):
-        """The cursor stays: a command that is killed could not bring it back."""
+        """The cursor stays visible, because a command that is killed could not restore it."""
 
         def show_cursor(self, show: bool = True) -> bool:
             return False

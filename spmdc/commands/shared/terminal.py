@@ -1,4 +1,4 @@
-"""What goes to the terminal, and in which colours. Imports nothing heavy."""
+"""Terminal output and its colours. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ _RESET = "\x1b[0m"
 
 
 def use_color(stream: TextIO) -> bool:
-    """Whether to colour what is written there: only on a terminal, and not if NO_COLOR is set (no-color.org)."""
+    """Whether to colour text on the stream: only on a terminal, and not if NO_COLOR is set (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Characters in a line of the terminal that is written to; None where it is none, and lines are as long as they
-    are."""
+    """The width of the stream's terminal in characters; None if it is no terminal, so that lines are not limited."""
     return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else None
 
 
@@ -40,7 +39,7 @@ def paint(text: str, style: str, color: bool) -> str:
 
 
 def write_error(text: str) -> None:
-    """Writes a line to stderr. Where nobody can read it, the exit status still says how a command ended."""
+    """Writes a line to stderr. If that fails, the exit status still says how the command ended."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -49,7 +48,7 @@ def write_error(text: str) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once: Python sees it only when code in other languages returns, if ever."""
+    """Lets Ctrl-C end the process at once. Python handles it only when native code returns, if ever."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield
@@ -62,13 +61,13 @@ def interruptible() -> Iterator[None]:
 
 
 def drop(stream: TextIO) -> None:
-    """Sends a stream that cannot be written to nowhere, so that the interpreter does not fail on it as it exits."""
+    """Redirects a stream that cannot be written to, so that the interpreter does not fail on it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(name: str, figures: Mapping[str, object], diagnostics: Sequence[Diagnostic] = ()) -> None:
-    """Writes figures, and errors and warnings, to stdout as JSON of the schema of that name. Numbers that are not
-    finite are words."""
+    """Writes figures, and errors and warnings, to stdout as JSON with the schema of that name. Numbers that are not
+    finite become strings."""
     whole = {"schema": schema_id(name), **figures, "diagnostics": [d.to_json() for d in diagnostics]}
     json.dump(_plain(whole), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
@@ -86,13 +85,13 @@ def _plain(value: object) -> object:
 
 @dataclass
 class Stopwatch:
-    """Seconds that each step took, in order."""
+    """The seconds of each step, in order."""
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextmanager
     def step(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-        """Times what is done inside, and shows how far it is, as `progress` does; steps of the same name add up."""
+        """Times what runs inside, and shows its progress, as `progress` does; steps of the same name add up."""
         start = time.perf_counter()
         try:
             with progress(name, total) as advance:
@@ -101,7 +100,7 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def add(self, timings: Mapping[str, float]) -> None:
-        """Takes over timings from elsewhere."""
+        """Adds timings that were measured elsewhere."""
         self.seconds.update(timings)
 
     def print(self) -> None:

@@ -1,1 +1,1 @@
-"""JAX functions: spmdc.jit with its stages, transformations and gradients, and annotations inside of functions."""
+"""JAX functions: spmdc.jit with its stages, transformations and gradients, and annotations inside functions."""

@@ -1,9 +1,9 @@
 """GShard's annotations inside JAX functions: `split`, `replicate` and `shard` (section 3.2 of the paper).
 
-An annotation is a JAX primitive that returns its operand. A gradient puts it on the cotangent, `vmap` adds an open
-dim, and the importer reads it back from the custom call that it is lowered to. The mesh is not known until then, for
-JAX keeps the trace of a function for later calls: the primitive carries what the user said. Outside of spmdc,
-annotations have no effect.
+An annotation is a JAX primitive that returns its operand. A gradient applies it to the cotangent, `vmap` adds an open
+dim, and the importer reads it back from the custom call that it is lowered to. The mesh is not known before that,
+because JAX caches the trace of a function for later calls: the primitive has the user's arguments as parameters.
+Outside of spmdc, annotations have no effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _importing: contextvars.ContextVar[bool] = contextvars.ContextVar("importing", d
 
 @contextlib.contextmanager
 def annotating(mesh: Mesh | None) -> Iterator[None]:
-    """A function is imported within, and annotations mean this mesh."""
+    """A context in which a function is imported, and annotations refer to this mesh."""
     token, importing = _current_mesh.set(mesh), _importing.set(True)
     try:
         yield
@@ -44,7 +44,7 @@ def annotating(mesh: Mesh | None) -> Iterator[None]:
 
 
 def current_mesh() -> Mesh | None:
-    """The mesh that annotations mean here."""
+    """The mesh that annotations refer to."""
     return _current_mesh.get()
 
 
@@ -76,15 +76,15 @@ def split(x: Any, dim: int, *over: int | str) -> Any:
 def shard(x: Any, placement: Any) -> Any:
     """`x`, annotated with `placement`.
 
-    That is a `jax.sharding.PartitionSpec` or `NamedSharding`, HLO's or Shardy's spelling as a string, or GShard's
-    device assignment: nested lists, as deep as `x` has dims, of the device of each part. Raises SpmdcError (E301 to
-    E309) if it does not fit.
+    The placement is a `jax.sharding.PartitionSpec` or `NamedSharding`, HLO's or Shardy's spelling as a string, or
+    GShard's device assignment: nested lists, as deep as `x` has dims, of the device of each part. Raises SpmdcError
+    (E301 to E309) if it does not fit.
     """
     return _annotated(x, _Placed(_frozen(placement)))
 
 
 def annotated(x: Any, annotation: Annotation) -> Any:
-    """`x`, with all that an annotation of a program can say."""
+    """`x` with any annotation that a program can have."""
     said = _Placed(annotation.sharding)
     return _shard_p.bind(x, said=said, batched=(), group=annotation.group, passes=annotation.passes)
 
@@ -93,7 +93,7 @@ def _frozen(placement: Any) -> Any:
     return tuple(_frozen(p) for p in placement) if isinstance(placement, list | tuple) else placement
 
 
-# What the user said.
+# The user's arguments.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,8 @@ _BACK = {"forward": "backward", "backward": "forward"}
 
 
 def _transposed(cotangent: Any, _: Any, *, passes: str, **said: Any) -> list[Any]:
-    """The cotangent is sharded as the value, in its group; what passes between two values passes between theirs."""
+    """The cotangent has the value's sharding and group. A barrier between two values is one between their
+    cotangents."""
     return [_shard_p.bind(cotangent, passes=_BACK.get(passes, passes), **said)]
 
 
@@ -151,7 +152,7 @@ _differentiation.deflinear2(_shard_p, _transposed)
 
 
 def _annotated(x: Any, said: _Said) -> Any:
-    """`x` through the primitive; at once an error if it does not fit the mesh at work."""
+    """`x` through the primitive. Raises an error at once if the annotation does not fit the current mesh."""
     mesh = _current_mesh.get()
     if mesh is not None:
         _sharding(said, (), mesh, jax.numpy.shape(x))
@@ -159,7 +160,8 @@ def _annotated(x: Any, said: _Said) -> Any:
 
 
 def _sharding(said: _Said, batched: tuple[int, ...], mesh: Mesh, shape: tuple[int, ...]) -> Sharding:
-    """What was said about a value whose dims `batched` have since been put in, one after the other."""
+    """The sharding that an annotation specifies for a value whose dims `batched` were inserted later, one after the
+    other."""
     sharding = said.on(mesh, len(shape) - len(batched))
     for dim in batched:
         dims = (*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:])

@@ -1,8 +1,8 @@
-"""Ahead of time: the stages of a function of `spmdc.jit`, as `jax.jit` has them.
+"""Ahead-of-time compilation: the stages of a function of `spmdc.jit`, as in `jax.jit`.
 
-`Traced` is the function as JAX has traced it, `Lowered` what the devices are to run, `Compiled` the one executable that
-calls of the function run too. What is not said here is what JAX has of the same name: of the trace of the function
-itself for `Traced`, of the partitioned program for the other two.
+`Traced` is the function as JAX has traced it, `Lowered` what the devices are to run, `Compiled` the executable that
+calls of the function run too. Attributes that are not defined here are those of JAX's stage of the same name: of the
+trace of the function itself for `Traced`, of the partitioned program for the other two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spmdc.frontends.jax.specialisation import Specialisation
 
 
 class _Stage:
-    """What the stages have in common: what JAX calls so is behind them, and has what is not said here."""
+    """The common part of all stages: attributes that are not defined here are those of JAX's own stage."""
 
     def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         self._specialisation = specialisation
@@ -39,7 +39,8 @@ class _Stage:
 
     @property
     def args_info(self) -> Any:
-        """Of each leaf of the dynamic arguments, positional and by name: shape and type, and whether it is donated."""
+        """The shape and type of each leaf of the dynamic arguments, positional and by name, and whether it is
+        donated."""
         infos = jax.tree.leaves(self._specialisation.traced.args_info)
         donated = self._specialisation.signature.donated
         return self.in_tree.unflatten([replace(info, donated=i in donated) for i, info in enumerate(infos)])
@@ -63,8 +64,8 @@ class Traced(_Stage):
 
     @uncollected()
     def lower(self, **options: Any) -> Lowered:
-        """The function partitioned, and lowered for the devices of its mesh. The options are those of JAX's `lower`:
-        `lowering_platforms`, for one."""
+        """The function partitioned, and lowered for the devices of its mesh. The options are those of JAX's `lower`,
+        such as `lowering_platforms`."""
         execution = self._specialisation.execution
         lowered = execution.lower(**options) if options else execution.lowered
         return Lowered(self._specialisation, lowered)
@@ -73,7 +74,7 @@ class Traced(_Stage):
 class _Partitioned(_Stage):
     @property
     def partitioned(self) -> PartitionedProgram:
-        """The program: its text in our language, its collectives, its reasons."""
+        """The program, with its text in the .spmd language, its collectives and its reasons."""
         return self._specialisation.part.partitioned
 
     @property
@@ -93,10 +94,11 @@ class _Partitioned(_Stage):
 
 
 class Lowered(_Partitioned):
-    """A function partitioned for arguments of some shapes, as JAX lowers it: what `compile` is given."""
+    """A function partitioned for arguments of some shapes, and lowered by JAX: the input of `compile`."""
 
     def compile(self, compiler_options: Any = None, **options: Any) -> Compiled:
-        """The function for exactly these shapes: what calls of it run, unless options are given."""
+        """The function compiled for exactly these shapes. Calls of the function run the same executable, unless options
+        are given."""
         execution = self._execution
         if self._stage is execution.lowered and not compiler_options and not options:
             return Compiled(self._specialisation, execution.compiled)
@@ -104,12 +106,12 @@ class Lowered(_Partitioned):
 
 
 class Compiled(_Partitioned):
-    """A function compiled for arguments of some shapes. Static arguments are fixed, and left out of a call."""
+    """A function compiled for arguments of some shapes. Static arguments are fixed, and are not passed in a call."""
 
     def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         super().__init__(specialisation, jax_stage)
         self._in_place = False
-        """Whether the leaves of the call before were where the executable takes them."""
+        """Whether the leaves of the previous call were on the devices on which the executable takes them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
@@ -120,7 +122,7 @@ class Compiled(_Partitioned):
             try:
                 return execution.called(self._stage, leaves)
             except (TypeError, ValueError):
-                self._in_place = False  # These are JAX's, which looks at types and shardings before it runs anything.
+                self._in_place = False  # JAX's own error: it checks types and shardings before it runs anything.
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
         self._check(leaves)
@@ -145,7 +147,7 @@ class Compiled(_Partitioned):
 
     @property
     def input_shardings(self) -> Any:
-        """How the arguments are sharded, positional and by name. Uneven dims are padded before."""
+        """The shardings of the arguments, positional and by name. Uneven dims are padded first."""
         return self._execution.in_shardings
 
     @property
@@ -155,5 +157,5 @@ class Compiled(_Partitioned):
 
     @property
     def output_shardings(self) -> Any:
-        """How the results are sharded. Dims that do not divide are whole."""
+        """The shardings of the results. Dims that do not divide evenly are unsplit."""
         return self._execution.out_shardings

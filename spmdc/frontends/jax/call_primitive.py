@@ -1,9 +1,9 @@
-"""Calls of partitioned functions, as a primitive of JAX's.
+"""Calls of partitioned functions, as a JAX primitive.
 
-To `jax.jit`, `jax.grad`, `jax.jvp`, `jax.vmap` and what is made of them, a call is one op, and so is what they make of
-it: each is a function of leaves again, which is partitioned as a whole. Differentiated, a call becomes two: one that
-gives the results and what the derivative needs of them, and one that is linear in the tangents. Of that, reverse mode
-takes the transpose, so the program of the linear one is made only where tangents are pushed forward.
+To `jax.jit`, `jax.grad`, `jax.jvp`, `jax.vmap` and their combinations, a call is one op, and so is each result of such
+a transformation: a function of leaves again, which is partitioned as a whole. Differentiation makes two calls of one:
+the first returns the results and the residuals of the derivative, the second is linear in the tangents. Reverse mode
+transposes the second, so its program is only made where tangents are pushed forward.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
 
 Placed = tuple[list[Placement], list[Placement]]
-"""How parameters and results are sharded; None where no sharding is specified."""
+"""The shardings of parameters and results; None if unspecified."""
 
 _struct: Any = jax.ShapeDtypeStruct
 _spec: Any = PartitionSpec
@@ -62,13 +62,13 @@ _jet: Any = jet
 
 
 class PartitionedCall:
-    """A function of arrays that is partitioned as one program, when that is first needed.
+    """A function of arrays that is partitioned as one program, when it is first needed.
 
-    `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
-    program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
-    mesh that JAX has while it traces the function, if that is not just the one that runs it. `out_ranks` says how many
-    dims of each result may be split, the first ones, if not all. `machine` is what costs are reckoned for. `names` are
-    paths to the arrays that it takes, of which parameters get their names.
+    `placed` returns the specified shardings of parameters and results. If `settled`, these are final, and the program
+    need not be asked. `imported` makes the unpartitioned program, if that is not just the imported function.
+    `traced_on` is the mesh in JAX's context during tracing, if that is not the one that runs the function. `out_ranks`
+    has for each result how many of its first dims may be split, if not all. `machine` is what costs are estimated for.
+    `names` has paths to the arguments, from which parameters get their names.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class PartitionedCall:
 
     @functools.cached_property
     def effects(self) -> frozenset[Any]:
-        """What the function does besides giving results, for which JAX keeps calls whose results nobody uses."""
+        """The effects of the function, for which JAX keeps calls with unused results."""
         return unordered_effects(self._effects() if self._effects is not None else self._traced.effects)
 
     @functools.cached_property
@@ -155,15 +155,15 @@ class PartitionedCall:
 
     @functools.cached_property
     def is_of_scalars(self) -> bool:
-        """Whether there is nothing to partition: JAX may have the function in an op's function of single elements, as
-        the body of a reduction, where there is no place for devices."""
+        """Whether there is nothing to partition: JAX may call the function on single elements, in the body of a
+        reduction, which has no devices."""
         if any(a.shape for a in (*self.avals, *self.out_avals)):
             return False
         return not any(v.type.shape for op in all_ops(self.partitioned.program) for v in op.results)
 
     @functools.cached_property
     def execution(self) -> Execution:
-        """The program compiled, for arrays that are there."""
+        """The compiled program, for concrete arrays."""
         tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
         types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
         written = tuple((getattr(a, "sharding", None),) for a in self.out_avals)
@@ -174,7 +174,7 @@ class PartitionedCall:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """In which the function is traced and imported: JAX's settings as they were when it was called."""
+        """The context in which the function is traced and imported: JAX's settings at the time of its call."""
         with jax.enable_x64(self._wide), entered(self._traced_on), annotating(self.own_mesh):
             yield
 
@@ -185,7 +185,7 @@ class PartitionedCall:
 
     @functools.cached_property
     def _devices(self) -> Any:
-        """A jaxpr that names the devices, from which `jax.jit` takes on which ones it is to run."""
+        """A jaxpr that names the devices, from which `jax.jit` infers the devices to run on."""
         own = self.own_mesh
         found = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else ensure_devices(own.size)
         chosen = np.array(found, dtype=object)[np.array(own.device_ids)].reshape(own.shape)
@@ -195,14 +195,14 @@ class PartitionedCall:
 
     @property
     def final_shardings(self) -> Placed:
-        """How parameters and results are sharded in the end."""
+        """The final shardings of parameters and results."""
         if self._settled:
             return self._placed()
         main = self.partitioned.program.main
         return [p.sharding for p in main.params], [r.sharding for r in main.results]
 
     def inlined(self, *leaves: Any) -> tuple[Any, ...]:
-        """The function inside of another that is being imported: what is said of arguments and results annotates it."""
+        """The function inside another one that is being imported. The specified shardings become annotations."""
         around = current_mesh()
         if around is not None and around.axes != self.own_mesh.axes:
             raise nested_meshes(self.own_mesh, around)
@@ -212,19 +212,19 @@ class PartitionedCall:
         results = self.function(*map(_annotated, leaves, given))
         return tuple(map(_annotated, results, returned))
 
-    # What JAX's transformations make of it.
+    # Transformations of JAX.
 
     def _derived(
         self, function: Callable[..., Any], avals: Sequence[Any], placed: Callable[[], Placed], **options: Any
     ) -> PartitionedCall:
-        """What is made of the function, which is traced and runs where it does."""
+        """A transformed function, which is traced and runs in the same context."""
         around: dict[str, Any] = {"traced_on": self._traced_on, "machine": self._machine}
         return PartitionedCall(function, avals, self.mesh, placed, **around, **options)
 
     def _linearise(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
-        """The function that also returns what its derivative by some leaves needs, and that derivative.
+        """The function that also returns the residuals of its derivative by some leaves, and that derivative.
 
-        The derivative takes what it needs and then the tangents, and returns the tangents of the float results.
+        The derivative takes the residuals and then the tangents, and returns the tangents of the float results.
         """
         count = len(self.out_avals)
         floats = self.floats
@@ -272,8 +272,8 @@ class PartitionedCall:
         return tuple(i for i, a in enumerate(self.out_avals) if jnp.issubdtype(a.dtype, jnp.inexact))
 
     def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
-        """Of a function that is linear in some leaves: from the others and the cotangents of some results, the
-        cotangents of those leaves."""
+        """For a function that is linear in some leaves: the function from the other leaves and the cotangents of some
+        results to the cotangents of those leaves."""
         fixed = tuple(i for i in range(len(self.avals)) if i not in linear)
 
         def pulled_back(*operands: Any) -> tuple[Any, ...]:
@@ -295,7 +295,7 @@ class PartitionedCall:
         return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple, names=names)
 
     def _expand(self, order: int) -> PartitionedCall:
-        """The function that also takes the terms of each leaf's series, as many, and returns those of its results."""
+        """The function that also takes the terms of each leaf's series, and returns as many terms for its results."""
         count = len(self.avals)
 
         def expanded(*leaves: Any) -> tuple[Any, ...]:
@@ -317,8 +317,8 @@ class PartitionedCall:
         return self._derived(expanded, with_terms(self.avals), placed, out_avals=out_avals, names=names, **effects)
 
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
-        """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
-        the errors and the results that it returns."""
+        """The function with checkify's errors as further leaves of these types, in a tree, and the tree of the errors
+        and results that it returns."""
         with self.context():
             jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(_type_of, self.avals)])
         if id(jaxpr) not in self._checked:
@@ -342,8 +342,8 @@ class PartitionedCall:
         )
 
     def _batch(self, size: int, dims: Dims, axes: Any) -> tuple[PartitionedCall, Dims]:
-        """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
-        results that depend on those a first one. By its type, the batch is split over `axes`, or None."""
+        """The function on batches, and the batch dims of its results. `dims` has those of the leaves; results that
+        depend on batched leaves get a first one. By its type, the batch is split over `axes`, or None."""
         avals = [_with_dim(a, d, size, axes) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
@@ -363,12 +363,12 @@ class PartitionedCall:
         return batched, out_dims
 
     def axes_of_batch(self, many: Sequence[tuple[Any, int]]) -> Any:
-        """The axes over which a batch is split by the types of what there are many of, which have it as these dims."""
+        """The axes over which the types of batched values split the batch, which is at these dims."""
         typed = [(in_type(type.sharding, self._traced_on, type.shape), d) for type, d in many]
         return next((s.spec[d] for s, d in typed if s is not None and s.spec[d] is not None), None)
 
     def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:
-        """0 for the results that depend on what a batch has many of, None for the others."""
+        """0 for the results that depend on batched values, None for the others."""
         found: list[int | None] = []
 
         def looked_at(*leaves: Any) -> tuple[Any, ...]:
@@ -389,7 +389,7 @@ class PartitionedCall:
 
 
 def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
-    """The error that a function over one mesh is called inside of one over another."""
+    """The error for a call of a function over one mesh inside a function over another."""
     return error(
         "E301",
         f"a function is partitioned over the mesh ({inner}) inside of one over ({around})",
@@ -408,7 +408,7 @@ def _with_dim(aval: Any, dim: int | None, size: int, axes: Any) -> Any:
 
 
 def _strong(aval: Any) -> Any:
-    """The type as of an array that is not weakly typed; with its sharding, if types have one."""
+    """The type of an array that is not weakly typed; with its sharding, if types have one."""
     sharding = getattr(aval, "sharding", None)
     is_typed = isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh)
     return _struct(aval.shape, aval.dtype, sharding=sharding if is_typed else None)
@@ -420,14 +420,14 @@ def _annotated(x: Any, placement: Placement) -> Any:
 
 @dataclass(frozen=True)
 class _Derivative:
-    """A linear function without the arrays that it keeps of the place at which it was taken."""
+    """A linear function without the arrays that it keeps as residuals."""
 
     tree: Any
     types: tuple[Any, ...]
 
     @staticmethod
     def taken_apart(linear: Any) -> tuple[list[Any], _Derivative]:
-        """What `jax.linearize` returns, which is a tree of what it keeps."""
+        """The result of `jax.linearize`, which is a tree of residuals, separated."""
         leaves, tree = jax.tree.flatten(linear)
         return [words(x) for x in leaves], _Derivative(tree, tuple(_struct(x.shape, x.dtype) for x in leaves))
 
@@ -527,7 +527,7 @@ _batching.primitive_batchers[_call_p] = _of_batches
 
 
 def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
-    """The types of the program's own values name no axes of the mesh around it."""
+    """The types of the program's own values name no axes of the enclosing mesh."""
     untyped = [[_type_of(_struct(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
     lower = mlir.lower_fun(_lowered, multiple_results=True)
     return lower(context.replace(avals_in=untyped[0], avals_out=untyped[1]), *operands, **params)

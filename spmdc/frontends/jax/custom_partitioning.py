@@ -1,11 +1,12 @@
-"""Functions with `jax.custom_partitioning`: their rules say how they are split, and each device calls them for a part.
+"""Functions with `jax.custom_partitioning`: their rules specify how they are split, and each device calls them on a
+part.
 
-JAX asks a function's `partition` what a device is to compute. Here it is asked once, with nothing split: what it gives
-then takes whole arrays and sends nothing. That is applied to parts along the dims that the rule says are independent.
-Where a rule has a reduction factor, it is asked with that split over one axis. What it returns then reduces its results
-over that axis itself, by psum, pmax or pmin: without this last step, its results are partial, and it is for the
-partitioner to reduce them. Functions that do otherwise, those without a rule, and those that insist on being split in a
-way of their own, are imported as what they compute.
+JAX calls a function's `partition` to get what a device computes. Here it is called once, with nothing split: the result
+then takes whole arrays and does not communicate. It is applied to parts along the dims that the rule declares
+independent. If a rule has a reduction factor, `partition` is also called with that split over one axis. The function
+that it returns then reduces its results over that axis itself, by psum, pmax or pmin: without this last step its
+results are partial, and the partitioner reduces them. Functions that do otherwise, those without a rule, and those that
+require a split of their own, are imported as what they compute.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _spec: Any = PartitionSpec
 
 
 def lowered_call(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
-    """The results of a call in a function that is imported; None leaves others to JAX."""
+    """The results of a call in a function that is being imported; None leaves the call to JAX."""
     own = current_mesh()
     if own is None:
         return None
@@ -41,7 +42,7 @@ def lowered_call(context: Any, values: Sequence[Any], params: Mapping[str, Any])
 
 
 def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
-    """The results of a call that stays one; None if its rule does not say enough."""
+    """The results of a call that is kept as a call; None if its rule does not specify enough."""
     avals = (*context.avals_in, *params["call"].out_avals)
     if params["sharding_rule"] is None or any(_is_of_keys(aval) for aval in avals):
         return None
@@ -67,7 +68,7 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
 
 
 def _mesh(own: Mesh) -> Any:
-    """JAX's mesh, of devices where there are as many, for a function may ask for them."""
+    """JAX's mesh, with devices if there are enough, because a function may use them."""
     devices = jax.devices()
     if len(devices) < own.size:
         return abstract_mesh(own.shape, own.names)
@@ -75,17 +76,15 @@ def _mesh(own: Mesh) -> Any:
 
 
 def _is_of_keys(aval: Any) -> bool:
-    """Whether these are keys of random numbers, which are words in a program, and not in a function."""
+    """Whether these are random keys, which are words in a program, but not in a function."""
     return bool(jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended))
 
 
 def _of_parts(
     mesh: Any, rule: sdy.OpShardingRuleAttr, operands: Sequence[Any], params: Mapping[str, Any]
 ) -> tuple[str, Callable[..., Sequence[Any]]] | None:
-    """The kind of reduction that is pending for the results where the reduction factor is split, and what a device
-    computes before it; None if the function does not show it, for it does more than to reduce its results, or there are
-    several factors.
-    """
+    """The kind of the reduction that is pending for the results if the reduction factor is split, and the function that
+    a device computes before it; None if the function does more than reduce its results, or has several factors."""
     if len(rule.reduction_factors) != 1:
         return None
     factor = rule.reduction_factors[0]
@@ -114,11 +113,11 @@ _REDUCTIONS = {"psum": "sum", "pmax": "max", "pmin": "min"}
 def _before_reduction(
     function: Callable[..., Sequence[Any]], sizes: Mapping[str, int], axis: str, parts: Sequence[Any]
 ) -> tuple[str, Callable[..., Sequence[Any]]] | None:
-    """Which reduction over the axis, of all its results, is the last that the function does, and the function without
-    it; None if it does another, or uses axes in other ways."""
+    """The reduction over the axis that the function applies last, to all of its results, and the function without it;
+    None if it has another reduction, or uses axes in other ways."""
 
     def split(*arrays: Any) -> tuple[Any, list[Any], list[Any], list[Any]]:
-        """The function as a jaxpr, its last reductions, what these are of, and all other ops."""
+        """The function as a jaxpr, its last reductions, their operands, and all other ops."""
         closed: Any = jax.make_jaxpr(function, axis_env=list(sizes.items()))(*arrays)
         makers = {v: (op, op.invars[i]) for op in closed.jaxpr.eqns for i, v in enumerate(op.outvars)}
         last = [makers[v] for v in closed.jaxpr.outvars if isinstance(v, Var) and v in makers]
@@ -147,7 +146,7 @@ def _before_reduction(
 
 
 def _splits(sharding: NamedSharding, dims: Sequence[str | None]) -> bool:
-    """Whether the sharding splits these dims, each over the axis that is there, and no others."""
+    """Whether the sharding splits exactly these dims, each over the given axis."""
     axes: list[Any] = list(sharding.spec)
     axes = [a[0] if isinstance(a, tuple) and len(a) == 1 else a or None for a in axes]
     length = max(len(axes), len(dims))
@@ -157,8 +156,8 @@ def _splits(sharding: NamedSharding, dims: Sequence[str | None]) -> bool:
 def _of_arrays(
     mesh: Any, operands: Sequence[Any], params: Mapping[str, Any], split: Sequence[Sequence[str | None]] | None = None
 ) -> Callable[..., Sequence[Any]] | None:
-    """What a device computes where the operands are split so, by default not at all, and the results are not, as a
-    function of arrays; None if the function wants it otherwise."""
+    """The function of arrays that a device computes if the operands have this split, by default none, and the results
+    have none; None if the function requires another split."""
 
     def placed(aval: Any, spec: Sequence[str | None]) -> Any:
         return _struct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, _spec(*spec)))

@@ -1,7 +1,7 @@
-"""Random bits that stay one op where a program goes through JAX: to its gradient, and into `spmdc.jit`.
+"""Random bits that remain a single op when a program goes through JAX: to its gradient, and into `spmdc.jit`.
 
-JAX lowers `jax.random.bits` to what it is computed of, each element by a loop of its own. This primitive draws the same
-bits, and where spmdc imports them, the importer reads the op back from a custom call.
+JAX lowers `jax.random.bits` to the ops that compute it, with a separate loop for each element. This primitive draws the
+same bits, and the importer reads the op back from a custom call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spmdc.frontends.stablehlo.annotation_text import DRAW_TARGET
 
 
 def drawn_bits(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """What `jax.random.bits` draws with a key, u32[2]."""
+    """The bits that `jax.random.bits` draws with a key, u32[2]."""
     return _draw_p.bind(key, shape=shape, dtype=jax.numpy.dtype(dtype))
 
 

@@ -1,6 +1,6 @@
-"""Gradients of programs: the program as JAX, differentiated by JAX, and imported.
+"""Gradients of programs: the program is converted to JAX, differentiated by JAX, and imported.
 
-Annotations go along: each is put on the cotangent of what it annotates (`spmdc.frontends.jax.annotations`), and the
+Annotations are preserved: each also applies to the cotangent of its value (`spmdc.frontends.jax.annotations`), and the
 gradient with respect to a parameter is sharded as the parameter.
 """
 
@@ -36,12 +36,12 @@ from spmdc.frontends.stablehlo.locations import Locations
 
 
 def gradient(program: Program, wrt: Sequence[str] = (), of: str | None = None, *, with_value: bool = False) -> Program:
-    """The program that computes the gradients of a result with respect to parameters; of its weights, if none is named.
+    """The program that computes the gradients of a result with respect to parameters, by default the weights.
 
     Its parameters are those of `program`, its results a `d_NAME` for each name in `wrt`, with the type and the
-    annotation of that parameter. `of` names the result, which may be left out if only one is a float scalar. Of one
-    that is no scalar, the cotangent is a further parameter, `d_NAME`. `with_value` puts the result itself first. Raises
-    SpmdcError (E101, E103, E406, E710).
+    annotation of that parameter. `of` names the result, and may be omitted if only one result is a float scalar. If the
+    result is no scalar, its cotangent is an additional parameter, `d_NAME`. With `with_value`, the result itself comes
+    first. Raises SpmdcError (E101, E103, E406, E710).
     """
     if program.stage != "global":
         raise error(
@@ -77,7 +77,7 @@ def gradient(program: Program, wrt: Sequence[str] = (), of: str | None = None, *
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which result is differentiated, and with respect to which parameters, by position."""
+    """The result that is differentiated, and the parameters, by position."""
 
     params: tuple[Value, ...]
     position: int
@@ -135,7 +135,7 @@ def _only_scalar(program: Program) -> int:
 
 
 def _of_one_result(program: Program, position: int) -> Program:
-    """The program with that result only, and with what computes it."""
+    """The program with that result only, and the ops that it depends on."""
     main = program.main
     ops = tuple(_awaiting_tokens(op) if op.name == "await_callbacks" else op for op in main.body.ops)
     only = Region(main.params, ops, (main.body.results[position],))
@@ -144,12 +144,12 @@ def _of_one_result(program: Program, position: int) -> Program:
 
 
 def _awaiting_tokens(op: Op) -> Op:
-    """What has effects is awaited, and not what other results need."""
+    """Awaits only ops with effects, and not those that other results need."""
     return replace(op, operands=tuple(v for v in op.operands if v.type == TOKEN))
 
 
 def _check_derivatives(program: Program, plan: _Plan) -> None:
-    """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
+    """Raises SpmdcError (E710) if the result depends on a parameter through an op without a known derivative."""
     stopped = {op.result for op in all_ops(program) if op.name == "stop_gradient"}
     moved = _dependents(
         program, (plan.params[i] for i in plan.wrt), lambda v: v.dtype.is_continuous and v not in stopped
@@ -202,7 +202,7 @@ def _derivative(function: Any, plan: _Plan, with_value: bool) -> Any:
 
 
 def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool) -> Program:
-    """The imported program with the names and annotations of the one that it comes from."""
+    """The imported program with the names and annotations of the original one."""
     params = list(program.main.params)
     annotations: list[Any] = [p.sharding for p in params]
     if plan.takes_cotangent:
@@ -221,8 +221,8 @@ def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool
 
 
 def _dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:
-    """`values` and those computed from them by way of values that carry it. A function depends on what any call passes
-    it."""
+    """`values` and those that depend on them through values that carry it. A function depends on the arguments of all
+    calls."""
     found = set(values)
 
     def spread(sources: Sequence[Value], targets: Sequence[Value]) -> None:

@@ -1,4 +1,5 @@
-"""`jax.debug.inspect_array_sharding`: its function is told how a value is sharded once propagation has decided that."""
+"""`jax.debug.inspect_array_sharding`: its callback is called with a value's sharding once propagation has decided
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _spec: Any = PartitionSpec
 
 
 def lowered_inspection(context: Any, value: Any, callback: Callable[[Any], None]) -> bool:
-    """Whether a function that is imported has the call; others are left to JAX."""
+    """Lowers the call in a function that is being imported. Returns False to leave other calls to JAX."""
     if not is_importing():
         return False
     functions = context.module_context.host_callbacks
@@ -32,7 +33,7 @@ def lowered_inspection(context: Any, value: Any, callback: Callable[[Any], None]
 
 
 def tell_inspections(propagated: Program, mesh: MeshLike) -> None:
-    """Tells each function how its value is sharded, on the caller's mesh, whole axes of it."""
+    """Calls each callback with the sharding of its value, in whole axes of the caller's mesh."""
     told = [op for op in all_ops(propagated) if op.name == "inspect"]
     if not told:
         return

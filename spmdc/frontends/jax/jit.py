@@ -1,6 +1,6 @@
-"""`spmdc.jit`: called as `jax.jit` is, partitioned by spmdc.
+"""`spmdc.jit`: the interface of `jax.jit`, with spmdc's partitioner.
 
-A call looks up, by the types and shardings of its arguments, what JAX is to run (`_Route`). What is not found is made:
+A call looks up, by the types and shardings of its arguments, what JAX runs (`_Route`). If nothing is found, it is made:
 
     Call              the arguments as leaves, their types and shardings, and the mesh
     Specialisation    the function traced for such arguments, in the trees that callers know
@@ -66,18 +66,19 @@ def jit(
     compiler_options: Mapping[str, Any] | None = None,
     machine: Machine | str = TPU_V3,
 ) -> Any:
-    """A function that computes what `function` does, partitioned over `mesh` by spmdc. Called as `jax.jit`.
+    """A function that computes the same as `function`, partitioned over `mesh` by spmdc. It is called like that of
+    `jax.jit`.
 
     `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
-    `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding that a committed argument has. The
-    mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
-    JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of that
-    one's program, inlined or not. Where each device already works for itself, as in `shard_map`, and where the function
-    has collectives along an axis that a transformation outside names, it is part of what is around it, as one of
-    `jax.jit` is. `machine` is what costs are reckoned for, as for `spmdc.partition`. The other options are those of
-    `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function itself, and
-    what `jax.jit` says of its options, pass.
+    `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding of a committed argument. The mesh
+    need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static. JAX's
+    transformations work inside and outside; inside another `spmdc.jit`, the function is a part of the outer program,
+    inlined or not. In code that runs on each device separately, as in `shard_map`, and if the function has collectives
+    along an axis of an enclosing transformation, it is a part of the enclosing function, as one of `jax.jit` is.
+    `machine` is what costs are estimated for, as for `spmdc.partition`. The other options are those of `jax.jit`.
+    Raises SpmdcError if the function cannot be imported or partitioned; exceptions of the function itself, and those of
+    `jax.jit` for its options, are passed on.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -88,7 +89,7 @@ def jit(
         return functools.partial(
             jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, machine=machine, **options
         )  # fmt: skip
-    # Made for what it says of options that do not fit the function.
+    # Made for its errors about options that do not fit the function.
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)
     donated = Chosen.of(function, donate_argnums, donate_argnames)
@@ -154,7 +155,7 @@ class Jitted:
 
     @functools.cached_property
     def _of_jax(self) -> Any:
-        """The function as `jax.jit` has it, for calls that are no program of their own."""
+        """The function under `jax.jit`, for calls that are no separate program."""
         static = self.options.static
         return jax.jit(self.function, static_argnums=sorted(static.positions), static_argnames=sorted(static.names))
 
@@ -163,7 +164,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jitted:
-        """A function, as others of Python's, is its own copy."""
+        """A function is its own copy, like other Python functions."""
         return self
 
     def __repr__(self) -> str:
@@ -179,7 +180,7 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s.
 
-        Raises SpmdcError (E711) if it takes references: what is compiled ahead of time takes and returns arrays.
+        Raises SpmdcError (E711) if it takes references: functions compiled ahead of time take and return arrays.
         """
         found = self._specialisation(self._read(args, kwargs))
         if isinstance(found, ReferringFunction):
@@ -189,18 +190,18 @@ class Jitted:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The function partitioned for arguments like these, which may be `jax.ShapeDtypeStruct`s.
 
-        `compile()` of it, as of `jax.jit`'s, is a callable for exactly these.
+        Its `compile()`, like that of `jax.jit`, returns a callable for exactly these arguments.
         """
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The shapes and types of what the function returns, in its tree. Nothing is partitioned or run."""
+        """The shapes and types of the function's results, in their tree. Nothing is partitioned or run."""
         if get_abstract_mesh().manual_axes:
             return self._of_jax.eval_shape(*args, **kwargs)
         return self._specialisation(self._read(args, kwargs)).out_info
 
     def clear_cache(self) -> None:
-        """Forgets all that was partitioned."""
+        """Clears the cache of partitioned programs."""
         self._caches.cache_clear()
 
     @property
@@ -252,7 +253,7 @@ class Jitted:
         return Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
 
     def _naming_the_argument(self, problem: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
-        """What `jax.jit` raises over an argument that JAX has no type for."""
+        """The exception of `jax.jit` for an argument without a type in JAX."""
         try:
             self._of_jax.eval_shape(*args, **kwargs)
         except (TypeError, OverflowError) as named:
@@ -260,7 +261,7 @@ class Jitted:
         return problem
 
     def _said(self, tree: Any) -> Sequence[Placement]:
-        """What `in_shardings` says of each leaf."""
+        """The entry of `in_shardings` for each leaf."""
         found = self._said_of.get(tree)
         if found is None:
             dynamic, keywords = tree.unflatten(range(tree.num_leaves))
@@ -269,7 +270,7 @@ class Jitted:
         return found
 
     def _mesh_at_work(self, leaves: Sequence[Any]) -> MeshLike:
-        """The mesh that was given, that of `jax.set_mesh`, or the one that arguments are on."""
+        """The mesh that was passed, that of `jax.set_mesh`, or the one that arguments are on."""
         if self._mesh is not None:
             return self._mesh
         ambient = _ambient_mesh()
@@ -283,7 +284,7 @@ class Jitted:
 
 
 def _ambient_mesh() -> JaxMesh | AbstractMesh:
-    """The mesh of JAX's context, without its devices where JAX does not have them: while it traces."""
+    """The mesh of JAX's context; during tracing JAX has it without its devices."""
     try:
         concrete = jax.sharding.get_mesh()
     except ValueError:
@@ -292,7 +293,7 @@ def _ambient_mesh() -> JaxMesh | AbstractMesh:
 
 
 def _settings() -> Hashable:
-    """The settings of JAX that change what a function is traced to."""
+    """The JAX settings that affect tracing."""
     return (
         _config.jax_enable_x64, _config.jax_default_matmul_precision, _config.jax_numpy_dtype_promotion,
         _config.jax_numpy_rank_promotion, _config.jax_default_prng_impl, _config.jax_threefry_partitionable,
@@ -301,15 +302,15 @@ def _settings() -> Hashable:
 
 
 def _with_the_bits_that_jax_has(aval: Any) -> Any:
-    """The type of an argument as a function sees it: JAX without 64 bits makes 32 of them."""
+    """The type of an argument inside a function: without 64-bit types, JAX converts it to 32 bits."""
     dtype = aval.dtype if is_key(aval) else jax.dtypes.canonicalize_dtype(aval.dtype)
     return aval if dtype == aval.dtype else aval.update(dtype=dtype)
 
 
 @dataclass(frozen=True)
 class _Route:
-    """What runs a call whose leaves have certain types and shardings: `run`, called with the leaves as they are, or
-    where there is something to do besides, `execution`."""
+    """What runs a call whose leaves have certain types and shardings: `run`, called with the leaves as they are, or, if
+    more has to be done, `execution`."""
 
     execution: Execution
     misplaced: tuple[int, ...]

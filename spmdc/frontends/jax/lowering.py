@@ -1,6 +1,6 @@
-"""JAX functions: `jax.jit` lowers them to StableHLO, which is imported.
+"""Imports JAX functions: `jax.jit` lowers them to StableHLO, which is imported.
 
-Shardings of arguments and results are read here and not by JAX, which refuses those that do not divide a dim.
+Shardings of arguments and results are read here and not by JAX, which rejects those that do not divide a dim.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ register_inspection(lowered_inspection)
 _ROOT = Path(__file__).parents[3]
 for _own in (_ROOT / "lowering", *(path for path in (_ROOT / "spmdc").iterdir() if path.name != "programs")):
     register_exclusion(str(_own))
-"""So that ops come from where users call functions of ours: JAX takes all that is not its own for theirs."""
+"""Excludes spmdc's own frames from JAX's tracebacks, so that ops have the locations of the user's calls."""
 
 
 def from_jax(
@@ -72,12 +72,12 @@ def from_jax(
 ) -> Program:
     """The program of a JAX function for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
 
-    Its parameters are the leaves of the arguments, in the order of `jax.tree.leaves((args, kwargs))` and named as the
-    function names them; its results are the leaves of what the function returns. `in_shardings`, one
-    for each positional argument, and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s on `mesh`, of
-    `NamedSharding`s, and of None where nothing is said. The dims need not divide. `function` may be a `jax.jit` of one,
-    with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
-    SpmdcError. Of the function's derivatives, the program keeps `jax.lax.stop_gradient`, and no rules of
+    Its parameters are the leaves of the arguments, in the order of `jax.tree.leaves((args, kwargs))`, with the
+    function's names; its results are the leaves of what the function returns. `in_shardings`, one for each positional
+    argument, and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s on `mesh`, of `NamedSharding`s,
+    and of None where unspecified. They need not divide the dims. `function` may be a `jax.jit` of a function, with
+    shardings of its own. Exceptions of the function itself are passed on, and what cannot be imported raises
+    SpmdcError. Of the function's derivative rules, the program keeps `jax.lax.stop_gradient`, but not those of
     `jax.custom_jvp` and `jax.custom_vjp`.
     """
     mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
@@ -93,10 +93,10 @@ def from_jax(
 
 
 class Lowering:
-    """A function as JAX traces it, and, when that is asked for, as JAX lowers it in the words of the CPU.
+    """A function as traced by JAX and, when it is needed, lowered by JAX for the CPU.
 
-    Those serve whatever it is to run on. Every argument is kept, used or not. With `keeps_stops`, so is what
-    `jax.lax.stop_gradient` says.
+    The CPU's lowering serves all platforms. Every argument is kept, used or not. With `keeps_stops`, so is
+    `jax.lax.stop_gradient`.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class Lowering:
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
-        """Raises SpmdcError if the function has further arguments: sizes that are left open (E703), or tracers that it
-        closes over, or references (E711)."""
+        """The lowered function. Raises SpmdcError if it has additional arguments: symbolic sizes (E703), or tracers
+        that it closes over, or references (E711)."""
         if any(isinstance(x, jax.Ref) for x in self._values):
             raise takes_references(self._function)
         sizes = (size for leaf in jax.tree.leaves(self.traced.args_info) for size in leaf.shape)
@@ -140,7 +140,7 @@ class Lowering:
         raise uses_values_around(self._function)
 
     def _lowered(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
-        """Raises SpmdcError (E712) if JAX has an op for other element types only."""
+        """The lowered function. Raises SpmdcError (E712) if JAX has an op for other element types only."""
         try:
             if self._keeps_stops:
                 return lowered_with_stops(traced, _PLATFORM, _stop)
@@ -154,13 +154,13 @@ class Lowering:
 
 
 def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-    """A custom call that the importer reads back."""
+    """Lowers a stop_gradient to a custom call that the importer reads back."""
     found: Sequence[Any] = stablehlo.CustomCallOp([v.type for v in values], list(values), STOP_TARGET).results
     return found
 
 
 def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
-    """The error that JAX does not have an op where it is to be imported from, at the user's line."""
+    """The error for an op that JAX lacks on the platform it is imported from, at the user's line."""
     return error(
         "E712",
         f"JAX does not have {op.name} of {', '.join(op.types)} for the CPU",
@@ -171,7 +171,7 @@ def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
 
 
 def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
-    """The error that a dim of an argument has a size that stands for any number."""
+    """The error for a dim of an argument with a symbolic size."""
     name = getattr(function, "__name__", "the function")
     return error(
         "E703",
@@ -181,7 +181,7 @@ def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
 
 
 def takes_references(function: Callable[..., Any]) -> SpmdcError:
-    """The error that a function is to be a program by itself, and takes references, which it may change."""
+    """The error for a function that takes references, which it may change, and is to be a program by itself."""
     name = getattr(function, "__name__", "the function")
     return error(
         "E711",
@@ -191,7 +191,7 @@ def takes_references(function: Callable[..., Any]) -> SpmdcError:
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
-    """The error that a function is to be complete by itself and closes over tracers."""
+    """The error for a function that closes over tracers, and is to be a program by itself."""
     name = getattr(function, "__name__", "the function")
     return error(
         "E711",
@@ -201,7 +201,7 @@ def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
-    """Whether its tensors are the arguments; effects in an order take tokens besides."""
+    """Whether its tensors are exactly the arguments; ordered effects add tokens."""
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
     main = next(op for op in outermost(module, "func.func") if text_of(op.attributes["sym_name"]) == ENTRY)
@@ -214,7 +214,8 @@ def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
 def import_lowered(
     lowered: jax.stages.Lowered, mesh: Mesh | None = None, locations: Locations | None = None
 ) -> Program:
-    """The program of what JAX has lowered, verified. `mesh` is its default mesh, if the module names no other first."""
+    """The program of a function that JAX has lowered, verified. `mesh` is its default mesh, unless the module names
+    another first."""
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
     locations = locations or Locations(Source("<jax>"), reads_files=True)
@@ -230,7 +231,7 @@ def _settings(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Settings:
 
 @contextlib.contextmanager
 def entered(mesh: MeshLike | None) -> Iterator[None]:
-    """Makes the mesh that of JAX's context, so that `with_sharding_constraint` takes plain PartitionSpecs.
+    """A context in which JAX's mesh is this one, so that `with_sharding_constraint` accepts plain PartitionSpecs.
 
     Raises SpmdcError (E301) if that context has a mesh of another size.
     """
@@ -249,7 +250,8 @@ def entered(mesh: MeshLike | None) -> Iterator[None]:
 
 
 def _abstract(mesh: MeshLike) -> AbstractMesh:
-    """JAX's mesh without its devices, of the kind of device that there is: so it equals that of a mesh with devices."""
+    """JAX's mesh without its devices, for the available kind of device, so that it equals that of a mesh with
+    devices."""
     if isinstance(mesh, AbstractMesh):
         return mesh
     if isinstance(mesh, jax.sharding.Mesh):
@@ -298,7 +300,7 @@ def mesh_among(given: Any) -> jax.sharding.Mesh | AbstractMesh | None:
 
 
 def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:
-    """The program with these placements of its parameters and results; None leaves one as it is.
+    """The program with these placements of its parameters and results; None leaves one unchanged.
 
     Raises SpmdcError (E301, E302, E303, E306).
     """
@@ -327,11 +329,11 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
 
 
 def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
-    """The propagated program with results that arrays of JAX can hold, so that nothing is done to them behind it.
+    """The propagated program with results that JAX's arrays can hold, so that nothing has to be done to them
+    afterwards.
 
-    Those are on the default mesh, over whole axes of it, and not partial. A dim that its axes do not divide is whole,
-    and so are dims of a result behind the first ones that `ranks` says: those of words, which keys of random numbers do
-    not show.
+    They are on the default mesh, over whole axes of it, and not partial. A dim that its axes do not divide is unsplit,
+    and so are the dims of a result after the first `ranks` ones: those of words, which random keys do not have.
     """
     main = program.main
 

@@ -1,6 +1,6 @@
-"""A program over a mesh that JAX has: axes that the program uses in parts are cut, and devices are in plain order.
+"""A program over a mesh that JAX can have: axes that the program uses in parts are cut, and devices are in plain order.
 
-Manual regions and their collectives name axes of JAX's mesh, which knows no parts of axes, and list devices by place.
+Manual regions and their collectives name axes of JAX's mesh, which has no parts of axes, and list devices by position.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from passes.rewrite import map_values
 
 
 def mesh_for_jax(program: Program) -> Mesh:
-    """The default mesh as JAX can have it."""
+    """The default mesh in a form that JAX can have."""
     return Mesh(tuple(ProgramAxes(program).default.sizes.items()))
 
 
 def on_mesh(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
-    """The same placement by the axes of a mesh of as many devices, whose axes cut their order elsewhere."""
+    """The same sharding in axes of a mesh with as many devices, whose axes cut the device order elsewhere."""
     return sharding if sharding.mesh != old else sharding.with_axes(lambda axes: _cut(axes, old, new), new)
 
 
 def program_on_mesh(program: Program, old: Mesh, new: Mesh) -> Program:
-    """The program with all that it says of one mesh said of another."""
+    """The program with everything on one mesh expressed on another."""
 
     def placed(sharding: Sharding | None) -> Sharding | None:
         return on_mesh(sharding, old, new) if sharding is not None else None
@@ -63,7 +63,7 @@ def _cut(axes: tuple[AxisRef, ...], old: Mesh, new: Mesh) -> tuple[AxisRef, ...]
 
 
 def _parts(axis: AxisRef, old: Mesh, new: Mesh) -> list[AxisRef]:
-    """The axes of the new mesh that cover the axis: the same range of places in the order of devices."""
+    """The axes of the new mesh that cover the axis: the same range of positions in the device order."""
     if axis.size == 1:
         return [new.axis(axis.name)] if axis.name in new.names else []
     low = math.prod(old.shape[: old.names.index(axis.name)]) * axis.pre

@@ -1,4 +1,4 @@
-"""Programs as functions of JAX arrays, which can be traced, differentiated, mapped and partitioned as any other."""
+"""Programs as functions of JAX arrays, which can be traced, differentiated, mapped and partitioned like any other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from spmdc.frontends.jax.draws import drawn_bits
 def as_jax(program: Program) -> JaxProgram:
     """The program as a function of JAX arrays, by position or by name. Several results are a named tuple.
 
-    It can be traced wherever a function of JAX can: `jax.grad`, `jax.vmap` and `jax.jit` take it, the last of which
-    knows nothing of its annotations. In `spmdc.jit` these hold, on the mesh of the program, which is its `mesh`; a
-    gradient puts them on cotangents. Raises SpmdcError: E406 for a plan or an SPMD program, E412 for one with manual
-    regions; called, E501 if arrays do not fit, E301 if it is partitioned over another mesh.
+    It can be traced like any function in JAX: `jax.grad`, `jax.vmap` and `jax.jit` accept it. `jax.jit` ignores its
+    annotations; in `spmdc.jit` they apply, on the mesh of the program, which is its `mesh`, and a gradient applies them
+    to cotangents. Raises SpmdcError: E406 for a plan or an SPMD program, E412 for one with manual regions; when it is
+    called, E501 if arrays do not match, E301 if it is partitioned over another mesh.
     """
     if program.stage != "global":
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
@@ -42,7 +42,7 @@ def as_jax(program: Program) -> JaxProgram:
 
 
 class JaxProgram:
-    """A function that computes what a program does; see `as_jax`."""
+    """A function that computes the same as a program; see `as_jax`."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -63,7 +63,7 @@ class JaxProgram:
 
     @property
     def mesh(self) -> Mapping[str, int]:
-        """The sizes of the axes of the program's mesh, as `spmdc.jit` takes them; none if it has no mesh."""
+        """The sizes of the axes of the program's mesh, as `spmdc.jit` takes them; empty if it has no mesh."""
         return dict(self.program.mesh.axes) if self.program.meshes else {}
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -92,8 +92,8 @@ class JaxProgram:
 
 
 def _show_own_lines(names: dict[str, Any], written: Written, program: Program) -> None:
-    """Compiles the functions of a program again, so that tracebacks and what JAX makes of them show the program's lines
-    in place of those of the module that was written."""
+    """Recompiles the functions of a program, so that tracebacks, and JAX's locations, show the program's lines in place
+    of those of the generated module."""
     places, name = written.span_of_line(), program.source.name if program.source is not None else ""
     for function in ast.parse(written.text).body:
         lines = range(function.lineno, (function.end_lineno or function.lineno) + 1)

@@ -1,5 +1,5 @@
-"""JAX's values that programs know as other numbers: keys of random numbers (`jax.random.key`) as the words they
-consist of, and what has none (`float0`)."""
+"""Values of JAX that are other numbers in programs: random keys (`jax.random.key`) as the words that they consist of,
+and values without numbers (`float0`)."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ def is_key(x: Any) -> bool:
 
 
 def is_nothing(x: Any) -> bool:
-    """Whether it has no numbers (`float0`), as tangents of integers: programs, which have no such type, have False."""
+    """Whether it has no numbers (`float0`), like tangents of integers. Programs, which have no such type, have False
+    instead."""
     return hasattr(x, "dtype") and x.dtype == jax.dtypes.float0
 
 
 def words(x: Any) -> Any:
-    """The words of keys, in one more dim; anything else that has numbers as it is."""
+    """The words of keys, with one more dim; any other array of numbers unchanged."""
     if is_nothing(x):
         return jnp.zeros(x.shape, bool)
     return jax.random.key_data(x) if is_key(x) else x
 
 
 def words_type(type: Any) -> Any:
-    """The type of the words of keys; any other type of numbers as it is."""
+    """The type of the words of keys; any other type of numbers unchanged."""
     return jax.eval_shape(words, type) if is_key(type) or is_nothing(type) else type
 
 
 def from_words(x: Any, type: Any) -> Any:
-    """What has the type: keys made of words again, or anything else as it is."""
+    """A value of that type: keys made from words, or any other value unchanged."""
     if is_nothing(type):
         return np.zeros(type.shape, jax.dtypes.float0)
     return jax.random.wrap_key_data(x, impl=_generator(type)) if is_key(type) else x
 
 
 def restored(x: Any, type: Any) -> Any:
-    """An array of numbers as what has the type: keys, or numbers that are weakly typed, as Python's are."""
+    """An array of numbers as a value of that type: keys, or numbers that are weakly typed, like Python's."""
     weak = convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None) if type.weak_type else x
     return from_words(weak, type)
 

@@ -1,7 +1,7 @@
-"""Functions that read and change references (`jax.new_ref`) of the code around them, as `jax.jit` lets them.
+"""Functions that read and change references (`jax.new_ref`) of the surrounding code, as `jax.jit` allows.
 
-What is partitioned takes the values that references have and returns those that they get, besides what the function
-takes and returns. A call puts these into the references.
+The partitioned function takes the values of the references and returns their new values, in addition to the function's
+own arguments and results. A call stores these in the references.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NONE = Chosen(frozenset(), frozenset())
 
 
 class ReferringFunction:
-    """A traced function whose arguments are references or that closes over some, which it may change.
+    """A traced function that takes references or closes over some, which it may change.
 
     `jitted` makes the function that is partitioned, of the values of references and of the other leaves.
     """
@@ -89,7 +89,7 @@ class ReferringFunction:
         return [*self._around, *(leaves[i] for i in self._positions)]
 
     def _of_values(self, *arrays: Any) -> tuple[Any, ...]:
-        """From the values of references and the other leaves to the values behind the call and the results."""
+        """From the values of references and the other leaves to the values after the call and the results."""
         count = len(self._kinds)
         references = [jax.new_ref(x, kind=kind) for x, kind in zip(arrays, self._kinds, strict=False)]
         given, others = iter(references), iter(arrays[count:])

@@ -1,4 +1,4 @@
-"""Meshes and shardings as users of JAX write them, as ours."""
+"""Converts JAX's meshes and shardings to spmdc's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MeshLike = Mesh | JaxMesh | AbstractMesh | Mapping[str, int]
 
 
 def mesh_of(given: MeshLike) -> Mesh:
-    """Our mesh: from JAX's, whose devices stand for their positions, or from sizes by name.
+    """spmdc's mesh: from JAX's, with devices numbered by position, or from sizes by name.
 
     Raises SpmdcError (E305) for sizes that are no positive integers.
     """
@@ -45,21 +45,21 @@ def mesh_of(given: MeshLike) -> Mesh:
 
 
 def is_explicit(mesh: Any) -> bool:
-    """Whether JAX's types of values name axes of the mesh."""
+    """Whether the types of JAX's values name axes of the mesh."""
     return isinstance(mesh, JaxMesh | AbstractMesh) and AxisType.Explicit in mesh.axis_types
 
 
 def left_to_the_partitioner(mesh: MeshLike) -> MeshLike:
-    """The mesh without Explicit axes, so that no type of a value names one."""
+    """The mesh without Explicit axes, so that no type of a value names any."""
     if isinstance(mesh, JaxMesh):
         return JaxMesh(mesh.devices, mesh.axis_names)
     return abstract_mesh(mesh.axis_sizes, mesh.axis_names) if isinstance(mesh, AbstractMesh) else mesh
 
 
 def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedSharding | None:
-    """The placement of a value by the type that JAX has for the value: by Explicit axes of the mesh.
+    """The sharding of a value's JAX type: the placement, if it is over Explicit axes of the mesh.
 
-    None where there are none, or where the placement is not one that a type can have: dims must divide.
+    None if there are no such axes, or if a type cannot have the placement: dims must divide evenly.
     """
     if not isinstance(mesh, JaxMesh | AbstractMesh) or not is_explicit(mesh):
         return None
@@ -84,7 +84,7 @@ def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedShar
 
 
 def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
-    """Whether every dim of the shape is a multiple of what the sharding splits it into."""
+    """Whether the sharding divides every dim of the shape."""
     try:
         sharding.shard_shape(shape)
     except ValueError:
@@ -93,12 +93,12 @@ def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
 
 
 def axis_name(name: str) -> str:
-    """The name in our language of an axis of JAX's, which may be any text."""
+    """The name in the .spmd language of a JAX axis, which may be any text."""
     return identifier(name, "axis").replace(".", "_")
 
 
 def _in_our_names(spec: PartitionSpec) -> str:
-    """The spec as text, with axes named as in our language."""
+    """The spec as text, with axes named as in the .spmd language."""
 
     def renamed(entry: Any) -> Any:
         if isinstance(entry, tuple):
@@ -111,16 +111,16 @@ def _in_our_names(spec: PartitionSpec) -> str:
 
 
 def _is_device_assignment(given: Any) -> bool:
-    """Whether it is nothing but integers in nested lists."""
+    """Whether it consists of integers in nested lists only."""
     return type(given) is int or (isinstance(given, list | tuple) and all(map(_is_device_assignment, given)))
 
 
 def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
-    """The sharding of a value of that rank which a user's way of saying it means.
+    """The sharding that a user's placement specifies for a value of that rank.
 
-    That is a `PartitionSpec`, a `NamedSharding` on the same mesh, None (replicated, as an empty PartitionSpec is), a
-    string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, or our own Sharding. Raises
-    SpmdcError (E301 to E309); `what` names the value.
+    The placement is a `PartitionSpec`, a `NamedSharding` on the same mesh, None (replicated, like an empty
+    PartitionSpec), a string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, or an spmdc
+    Sharding. Raises SpmdcError (E301 to E309); `what` names the value.
     """
     if given is None:
         return Sharding.replicate(mesh, rank)
@@ -145,7 +145,7 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
 
 
 def with_devices(mesh: MeshLike) -> JaxMesh:
-    """A mesh of JAX's with the devices at hand, unless it is one already."""
+    """A mesh of JAX's with the available devices, unless it has devices already."""
     if isinstance(mesh, JaxMesh):
         return mesh
     own = mesh_of(mesh)
@@ -154,7 +154,7 @@ def with_devices(mesh: MeshLike) -> JaxMesh:
 
 
 def named_sharding(sharding: Sharding, mesh: JaxMesh) -> NamedSharding:
-    """The sharding, of whole axes, as JAX says it, without the dims at the end that are whole."""
+    """The sharding, of whole axes, as JAX's, without unsplit dims at the end."""
     names = dict(zip(mesh_of(mesh).names, mesh.axis_names, strict=True))
     dims = [tuple(names[axis.name] for axis in dim.axes) for dim in sharding.dims]
     while dims and not dims[-1]:

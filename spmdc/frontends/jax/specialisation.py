@@ -39,7 +39,8 @@ class Chosen:
     def of(
         function: Callable[..., Any], positions: int | Sequence[int] | None, names: str | Iterable[str] | None
     ) -> Chosen:
-        """Of positions and names, those that are None are those of the others, as for `jax.jit`."""
+        """The arguments with these positions and names. If one of the two is None, it follows from the other, as in
+        `jax.jit`."""
         by_position = {positions} if isinstance(positions, int) else set(positions or ())
         by_name = {names} if isinstance(names, str) else set(names or ())
         try:
@@ -57,7 +58,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Options:
-    """What `jit` is given besides the function."""
+    """The options of `jit`."""
 
     mesh: MeshLike | None
     in_shardings: Any
@@ -71,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Call:
-    """What one call gives: the dynamic arguments as leaves, and all that a specialisation is looked up by."""
+    """The dynamic arguments of a call as leaves, and the key by which its specialisation is looked up."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -84,7 +85,7 @@ class Call:
     key: Hashable
 
     def donated(self, options: Options) -> tuple[int, ...]:
-        """The leaves of arguments that are donated, by position."""
+        """The donated leaves, by position."""
         args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
         positions = [i for i in range(len(self.args)) if i not in options.static.positions]
         given = [a for i, a in zip(positions, args, strict=True) if i in options.donated.positions]
@@ -93,26 +94,27 @@ class Call:
 
     @property
     def is_typed(self) -> bool:
-        """Whether types can express how the arguments are sharded."""
+        """Whether types can express the shardings of the arguments."""
         pairs = zip(self.placed, self.declared, strict=True)
         return is_explicit(self.mesh) and all(p is None or d is not None for p, d in pairs)
 
 
 def type_sharding(leaf: Any) -> NamedSharding | None:
-    """How a value that JAX is tracing is sharded, by its type."""
+    """The sharding in the type of a value that JAX is tracing."""
     sharding = getattr(jax.typeof(leaf), "sharding", None) if isinstance(leaf, jax.core.Tracer) else None
     return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
 
 
 def is_on_a_mesh(leaf: Any) -> bool:
-    """Whether it is an array, or a reference to one, that was put somewhere on a mesh, or the type of one."""
+    """Whether it is an array on a mesh, or a reference to one, or the type of one."""
     if isinstance(leaf, jax.core.Tracer) or not isinstance(getattr(leaf, "sharding", None), NamedSharding):
         return False
     return isinstance(leaf, jax.ShapeDtypeStruct) or (isinstance(leaf, jax.Array | jax.Ref) and leaf.committed)
 
 
 def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
-    """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
+    """The sharding of a committed array, or the one in the type of a value that JAX is tracing, if it is on this
+    mesh."""
     found: Any = leaf.sharding if is_on_a_mesh(leaf) else type_sharding(leaf)
     if found is None or mesh_of(found.mesh).axes != mesh_of(mesh).axes:
         return None
@@ -120,7 +122,7 @@ def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
 
 
 def _shortest(sharding: NamedSharding) -> NamedSharding:
-    """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
+    """The same sharding without unsplit dims at its end, which some spell out and others do not."""
     spec: Any = sharding.spec
     make: Any = PartitionSpec
     entries = spec.partitions
@@ -131,7 +133,7 @@ def _shortest(sharding: NamedSharding) -> NamedSharding:
 
 
 class FunctionTrace:
-    """A function as JAX traces it for a call: its `lowering` on `mesh`, with arguments sharded by their types as
+    """A function traced by JAX for a call: its `lowering` on `mesh`, with arguments sharded by their types as
     `declared`."""
 
     def __init__(self, function: Callable[..., Any], static: Chosen, call: Call) -> None:
@@ -147,16 +149,16 @@ class FunctionTrace:
         self.captured = tuple(c for c in self.closed_over if isinstance(c, jax.core.Tracer))
         jaxpr: Any = self.lowering.traced.jaxpr
         self.references = tuple(c for c in (*self.closed_over, *jaxpr.consts) if isinstance(c, jax.Ref))
-        """Those that it closes over."""
+        """The references that it closes over."""
         self.names = argument_names(jaxpr)[len(self.closed_over) :]
-        """Of its leaves: names of parameters, and paths behind them."""
+        """The names of its leaves: of parameters, with paths to the leaves."""
 
     @uncollected()
     def _traced(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
-        """The function traced, on which mesh, and how its arguments are sharded by their types there.
+        """The traced function, its mesh, and the shardings of its arguments by their types on that mesh.
 
-        Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
-        speaks of types is reported.
+        If types do not determine how an op is split, they leave it to the partitioner; a function that itself uses
+        types is reported.
         """
 
         def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
@@ -180,17 +182,17 @@ class FunctionTrace:
                 raise ambiguous from None
 
     def bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these leaves where they are dynamic."""
+        """The arguments with these leaves as the dynamic ones."""
         dynamic, keywords = self._tree.unflatten(leaves)
         rest = iter(dynamic)
         return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
 
 class Specialisation:
-    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
+    """A function for arguments of some shapes: traced immediately, partitioned and compiled when it is first run.
 
-    `part` takes and returns arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
-    typed. Here they become what JAX has for them.
+    `part` takes and returns arrays of numbers: random keys as their words, and Python's numbers without weak types.
+    Here they are converted from and to JAX's own.
     """
 
     def __init__(self, trace: FunctionTrace, options: Options, call: Call) -> None:
@@ -201,7 +203,7 @@ class Specialisation:
         effects = frozenset(jaxpr.effects)
         self.is_along_axes = uses_named_axes(effects)
         self.captured = trace.captured
-        """Values that JAX is tracing around the function: to the program, its first parameters."""
+        """Values around the function that JAX is tracing: the first parameters of the program."""
         around_types = [type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
@@ -213,7 +215,7 @@ class Specialisation:
         out_avals = jax.tree.leaves(lowering.traced.out_avals)
         ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
         out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
-        # Types, which name Explicit axes, spell out all dims of a sharding.
+        # Types, which name Explicit axes, have all dims of a sharding.
         placed_by = () if is_explicit(call.mesh) else call.placed
         given = dict.fromkeys(p for p in placed_by if isinstance(p, NamedSharding | PartitionSpec))
         names = trace.names
@@ -245,7 +247,7 @@ class Specialisation:
         )
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """The results for leaves that JAX is tracing, or while it traces something."""
+        """The results for leaves that JAX is tracing, or during a trace."""
         given = zip((*self.captured, *leaves), self.part.avals, strict=True)
         arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in given]
         results = zip(self.part(*arrays), self.signature.out_avals, strict=True)
@@ -257,7 +259,7 @@ class Specialisation:
 
     @functools.cached_property
     def execution(self) -> Execution:
-        """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
+        """The compiled function for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
         if self.captured:
             raise uses_values_around(self._trace.function)
         return Execution(self.part.executable, self.part.mesh, self.signature)
@@ -270,9 +272,9 @@ class Specialisation:
 
 
 def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:
-    """A function as it was traced among named axes and values that it closes over, from arrays to arrays.
+    """A function as traced with named axes and closed-over values, from arrays to arrays.
 
-    The first arrays are the open values among those that it closes over.
+    The first arrays are the closed-over values that are tracers.
     """
     leaves = iter([restored(x, type) for x, type in zip(arrays, types, strict=True)])
     around = [next(leaves) if c is _DYNAMIC else c for c in closed_over]
@@ -288,11 +290,11 @@ def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | Non
 
 
 def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
-    """How a value is sharded by its type, if that specifies all: of a mesh with Explicit axes only."""
+    """The sharding in a value's type, if that determines all: on a mesh with Explicit axes only."""
     types = mesh.axis_types if isinstance(mesh, JaxMesh | AbstractMesh) else ()
     sharding = getattr(aval, "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and set(types) == {AxisType.Explicit} else None
 
 
 _DYNAMIC = object()
-"""Stands for an argument that is no static one, and for a value that JAX is tracing around the function."""
+"""Stands for a dynamic argument, and for a closed-over value that JAX is tracing."""

@@ -1,4 +1,4 @@
-"""What the weights of a program hold before training, as arrays of JAX."""
+"""The initial values of a program's weights, as JAX arrays."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ faster and gives the same bits."""
 
 
 def initial_values(program: Program, seed: int = 0, mesh: MeshLike | None = None) -> dict[str, jax.Array]:
-    """What the program's weights hold at first, by their names.
+    """The initial values of the program's weights, by name.
 
-    That depends on the seed and on a weight's name, and neither on the other weights nor on where it lies. With a mesh,
-    of JAX's or sizes by name, each device makes its own shards, as the weight is annotated; a dim that has no even
-    shards is whole. Raises SpmdcError: E301 if the program's mesh has other axes, E502 if there are too few devices.
+    They depend on the seed and the weight's name, but not on the other weights or the sharding. With a mesh, of JAX's
+    or sizes by name, each device computes its own shards of the weight's annotated sharding; a dim without even shards
+    is unsplit. Raises SpmdcError: E301 if the program's mesh has other axes, E502 if there are too few devices.
     """
     placed = None if mesh is None else with_devices(mesh)
     if mesh is not None and program.meshes and mesh_of(mesh).axes != program.mesh.axes:
@@ -57,7 +57,7 @@ def initial_values(program: Program, seed: int = 0, mesh: MeshLike | None = None
 
 
 def _even(param: Value, program: Program) -> Sharding:
-    """Where a weight is annotated, as far as arrays of JAX can be there."""
+    """The annotated sharding of a weight, as far as JAX's arrays can have it."""
     shape = (param.of or param.type).shape
     if param.sharding is None:
         return Sharding.replicate(program.mesh, len(shape))

@@ -22,17 +22,17 @@ __all__ = ["Reading", "format_source", "parse", "print_program", "read"]
 
 
 _MOST_ERRORS = 200
-"""Of a text. Nobody reads more."""
+"""The most errors of a text that are reported."""
 _FIRST = ("", 0, 0)
 
 
 def parse(
     text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
 ) -> Program:
-    """The program that a text of the .spmd language says. `name` is the file's, `defines` overrides consts, and
-    `folder` is where what it includes is, by default that of the file.
+    """The program that a text of the .spmd language defines. `name` is the file's, `defines` overrides consts, and
+    `folder` is where included files are, by default the file's own.
 
-    Raises SpmdcError with all independent errors of the text, or the first 200, in the order of their places.
+    Raises SpmdcError with all independent errors of the text, or the first 200, in the order of their positions.
     """
     reading = _read(Source(name, text), defines or {}, None, folder)
     if any(d.severity == "error" for d in reading.diagnostics):
@@ -44,10 +44,10 @@ def parse(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What is known of a text, with errors or without: its tree, that with what it includes, what the names in it are
-    bound to, and what is wrong.
+    """The result of reading a text, with errors or without: its tree, the tree with included files, the bindings of its
+    names, and the errors.
 
-    There is a program if nothing is.
+    There is a program if there are no errors.
     """
 
     source: Source
@@ -59,7 +59,7 @@ class Reading:
 
 
 def read(text: str, name: str = "<string>", folder: str | None = None) -> Reading:
-    """All that can be read of a text. Errors are in what is returned, as `parse` would raise them."""
+    """Everything that can be read of a text. The result contains the errors that `parse` would raise."""
     return _read(Source(name, text), {}, {}, folder)
 
 
@@ -80,6 +80,6 @@ def _read(source: Source, defines: Mapping[str, int], bound: Bound | None, folde
 
 
 def _place(diagnostic: Diagnostic, own: Source) -> tuple[str, int, int]:
-    """By files, that of the text itself first."""
+    """The order of diagnostics: by files, that of the text itself first."""
     span = diagnostic.span
     return (span.source.name if span.source is not own else "", span.line, span.column) if span is not None else _FIRST

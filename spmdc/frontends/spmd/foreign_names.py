@@ -1,4 +1,4 @@
-"""What JAX and numpy call things, and what is written here."""
+"""Names of JAX and numpy, with their equivalents in the .spmd language."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS = MappingProxyType(
         "array": "a list is a tensor: [1.0, 2.0]",
     }
 )
-"""By the last part of the name that is called."""
+"""Functions, by the last part of their name."""
 
 ATTRIBUTES = MappingProxyType(
     {
@@ -43,7 +43,7 @@ ATTRIBUTES = MappingProxyType(
         "imag": "imag({})",
     }
 )
-"""Of a value, by name."""
+"""Attributes of a value, by name."""
 
 WORDS = MappingProxyType(
     {
@@ -67,11 +67,11 @@ ARGUMENTS = MappingProxyType(
         "split_axis": ("split",),
     }
 )
-"""Of arguments by name, what an op may call them."""
+"""Arguments by name, with the names that ops may have for them."""
 
 
 def instead_of_name(name: str) -> str:
-    """What to write for a name that nothing here has, if others have it."""
+    """The equivalent of an unknown name, if other systems have it."""
     base, _, last = name.rpartition(".")
     if not base:
         return WORDS.get(name, "")
@@ -79,10 +79,10 @@ def instead_of_name(name: str) -> str:
 
 
 def instead_of_argument(name: str, known: Sequence[str]) -> str:
-    """What the argument of that name is called by an op that has the `known` ones, if others have it."""
+    """The name of an argument in an op with the `known` arguments, if other systems have it."""
     return next((f"{own}=… is what it is called here" for own in ARGUMENTS.get(name, ()) if own in known), "")
 
 
 def instead_of_call(name: str) -> str:
-    """What to write for a function that nothing here has, if others have it."""
+    """The equivalent of an unknown function, if other systems have it."""
     return CALLS.get(name.rpartition(".")[2], "")

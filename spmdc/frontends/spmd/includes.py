@@ -1,8 +1,7 @@
-"""Programs of several files: `include "gating.spmd"` has the functions of another file.
+"""Programs of several files: `include "gating.spmd"` includes the functions of another file.
 
-A file that is included may be a program by itself, with consts of its own: the program that includes it keeps its mesh
-and its `main`, and consts that it defines are those of the other file, too, and of what that includes. A file is
-included once.
+An included file may be a program by itself, with consts of its own. The including program keeps its mesh and its
+`main`, and its consts override those of the other file and of files that this includes. A file is included once.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ ENTRY = "main"
 
 
 def with_included(module: s.Module, source: Source, found: Diagnostics, folder: Path) -> s.Module:
-    """The module with what other files, in that folder, define in the place of what includes them. What is wrong goes
-    to `found`: E005 of files that cannot be read, E002 of those that are not text, E406 of plans and SPMD programs."""
+    """The module with the definitions of other files, in that folder, in place of its includes. Errors are added to
+    `found`: E005 for files that cannot be read, E002 for those that are not text, E406 for plans and SPMD programs."""
     if not any(isinstance(item, s.Include) for item in module.items):
         return module
     before = len(found.items)
@@ -54,8 +53,7 @@ def _expanded(
 def _included(
     item: s.Include, folder: Path, found: Diagnostics, own: frozenset[str], seen: set[str]
 ) -> Iterator[s.Item]:
-    """The functions of a file but for its main one, its precision, and the consts that no file defines itself which
-    includes it."""
+    """The functions of a file except its main one, its precision, and those consts that no including file defines."""
     path = Path(os.path.normpath(folder / item.path))
     if os.path.realpath(path) in seen:
         return

@@ -1,4 +1,4 @@
-"""What an expression can be while a program is expanded: a tensor, or something known at compile time."""
+"""Items, which expressions evaluate to while a program is expanded: a tensor, or something known at compile time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_CANDIDATES = 500
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """The results of an expression that has other than one."""
+    """The results of an expression with none or several."""
 
     values: tuple[Value, ...]
 
@@ -30,15 +30,16 @@ Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 
 
 Bound = dict[tuple[int, int], Item]
-"""What names stand for, by the line and column where each is bound; in a loop that is unrolled, in its first round."""
+"""The items that names are bound to, by the line and column of each binding; for an unrolled loop, those of its first
+iteration."""
 
 
 class PoisonedError(Exception):
-    """A value is used whose own error has been reported already. Never leaves the package."""
+    """A value is used whose own error has been reported already. It is caught inside the package."""
 
 
 class Faults:
-    """Gathers the errors of parts that do not depend on one another: `with faults:` around each, `raise_all` behind."""
+    """Collects the errors of independent parts: `with faults:` around each part, `raise_all` after them."""
 
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
@@ -54,7 +55,7 @@ class Faults:
         return True
 
     def add(self, problem: SpmdcError | PoisonedError) -> None:
-        """Gathers what an error says."""
+        """Collects the diagnostics of an error."""
         if isinstance(problem, SpmdcError):
             self.diagnostics.extend(problem.diagnostics)
         else:
@@ -65,7 +66,7 @@ class Faults:
         return self.poisoned or bool(self.diagnostics)
 
     def raise_all(self) -> None:
-        """Raises SpmdcError with everything gathered, or PoisonedError, if there was any of it."""
+        """Raises SpmdcError with all collected errors, or PoisonedError, if there were any."""
         if self.diagnostics:
             raise SpmdcError(self.diagnostics)
         if self.poisoned:
@@ -73,7 +74,7 @@ class Faults:
 
 
 class _Poison:
-    """Stands for a value that could not be made."""
+    """The binding of a name whose value has errors."""
 
 
 POISON = _Poison()
@@ -81,16 +82,16 @@ POISON = _Poison()
 
 @dataclass
 class Scope:
-    """Names and what they stand for; inner blocks see outer ones. A `sealed` one does not see the tensors around it."""
+    """Names and their items; inner blocks see outer ones. A `sealed` scope does not see the tensors around it."""
 
     parent: Scope | None = None
     items: dict[str, Item | _Poison] = field(default_factory=dict[str, Item | _Poison])
     incomplete: bool = False
-    """Whether names are missing because what defines them has errors."""
+    """Whether names are missing because their definitions have errors."""
     sealed: bool = False
     is_within_seal: bool = field(init=False)
     bound: Bound | None = None
-    """Where those who want to know are told what is bound, here and in inner blocks, by names in `source`."""
+    """Receives all bindings, here and in inner blocks, of names in `source`."""
     source: Source | None = None
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class Scope:
         self.is_within_seal = self.sealed or (self.parent is not None and self.parent.is_within_seal)
 
     def find(self, name: str) -> Item | _Poison | None:
-        """What `name` stands for here; None if nothing."""
+        """The item that `name` is bound to here; None if it is not bound."""
         scope: Scope | None = self
         while scope is not None:
             item = scope.items.get(name)
@@ -109,7 +110,7 @@ class Scope:
         return None
 
     def is_sealed_off(self, name: str) -> bool:
-        """Whether `name` stands for a tensor, or a list of some, around a scope that is sealed."""
+        """Whether `name` is bound to a tensor, or a list of some, outside a sealed scope."""
         scope: Scope | None = self
         sealed = False
         while scope is not None and name not in scope.items:
@@ -118,14 +119,14 @@ class Scope:
         return sealed and scope is not None and _holds_tensor(scope.items[name])
 
     def lookup(self, name: str) -> Item | None:
-        """As `find`. Raises PoisonedError if the value could not be made."""
+        """As `find`. Raises PoisonedError if the value has errors."""
         item = self.find(name)
         if isinstance(item, _Poison):
             raise PoisonedError
         return item
 
     def may_lack(self) -> bool:
-        """Whether a name that is not found may be one whose definition has errors."""
+        """Whether an unknown name may be one whose definition has errors."""
         return self.incomplete or (self.parent is not None and self.parent.may_lack())
 
     def names(self) -> Iterator[str]:
@@ -135,7 +136,7 @@ class Scope:
             scope = scope.parent
 
     def bind(self, name: str, item: Item, span: Span) -> None:
-        """Defines a name. Raises SpmdcError (E102) if this very scope has it."""
+        """Binds a name. Raises SpmdcError (E102) if it is bound in this same scope."""
         if name in self.items and self.items[name] is not POISON:
             raise error(
                 "E102",
@@ -156,7 +157,7 @@ def _holds_tensor(item: Item | _Poison) -> bool:
 
 
 def describe(item: Item) -> str:
-    """What the item is, for a message."""
+    """A description of the item, for a message."""
     match item:
         case Value():
             return f"a tensor {item.type}"
@@ -177,7 +178,7 @@ def describe(item: Item) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """`did you mean` for the help of an error, or nothing."""
+    """A `did you mean` text for the help of an error, or nothing."""
     candidates = sorted({k for k in known if abs(len(k) - len(name)) <= 4})
     if len(candidates) > _MAX_CANDIDATES:
         candidates = [k for k in candidates if k[:1] == name[:1]][:_MAX_CANDIDATES]
@@ -186,7 +187,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def expect_int(item: Item, span: Span, what: str) -> int:
-    """The integer that an item is. Raises SpmdcError (E207) if it is none."""
+    """The integer that an item is. Raises SpmdcError (E207) if it is not one."""
     if isinstance(item, int) and not isinstance(item, bool):
         return item
     if isinstance(item, float) and item.is_integer():
@@ -218,7 +219,7 @@ def expect_ints(item: Item, span: Span, what: str) -> tuple[int, ...]:
 
 
 def expect_value(item: Item, span: Span, what: str) -> Value:
-    """The tensor that an item is. Raises SpmdcError (E207) if it is none."""
+    """The tensor that an item is. Raises SpmdcError (E207) if it is not one."""
     if isinstance(item, Value):
         return item
     if isinstance(item, Several):
@@ -241,7 +242,7 @@ def normal_dim(dim: int, rank: int, span: Span) -> int:
 
 
 def check_type(type: TensorType, span: Span | None) -> TensorType:
-    """The type. Raises SpmdcError (E205) if it is larger than any can be."""
+    """The type itself. Raises SpmdcError (E205) if it is too large."""
     problem = size_problem(type)
     if problem:
         raise error("E205", problem, span)

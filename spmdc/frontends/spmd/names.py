@@ -1,6 +1,7 @@
-"""What each name of a text refers to: values, consts, functions, meshes and axes, and where they are defined.
+"""The definition of each name in a text: values, consts, functions, meshes and axes.
 
-Names are found in what reads of a text, errors or not; in a statement that does not parse, by what is in scope there.
+Names are resolved in everything that can be parsed, with errors or not; in a statement that does not parse, by the
+names in scope there.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ Kind = Literal["value", "parameter", "result", "const", "function", "mesh", "axi
 Place = tuple[int, int]
 _END: Place = (1 << 62, 0)
 _UNRESOLVED = frozenset({"word", "text", "dtype", "host"})
-"""The kinds of attributes whose words refer to nothing in the text."""
+"""The kinds of attributes whose words are not names of the text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Where something gets its name, in which function, and from where to where in the text the name means it. `node`
-    is what defines it, and `made` all of the statement that does."""
+    """The definition of a name: where it is, in which function, and the range of the text in which it is visible.
+    `node` is the defining node, and `made` the span of the whole statement."""
 
     name: str
     kind: Kind
@@ -45,7 +46,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name that the language has: an op or a composition, or with `attribute`, that or a parameter of it."""
+    """A name of the language: an op or a composition, or with `attribute`, an attribute or parameter of it."""
 
     name: str
     attribute: str = ""
@@ -57,7 +58,7 @@ Target: TypeAlias = Definition | Word
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A place where a name stands, and what it refers to there."""
+    """An occurrence of a name, and what it refers to there."""
 
     span: Span
     target: Target
@@ -65,12 +66,12 @@ class Occurrence:
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """The names of a text, in the order of their places. The first occurrence of a definition is the definition."""
+    """The names of a text, in order of position. The first occurrence of a definition is the definition itself."""
 
     occurrences: Sequence[Occurrence]
 
     def at(self, place: Place) -> Occurrence | None:
-        """The name at a line and column, or in front of it."""
+        """The name at a line and column, or just before it."""
         i = bisect.bisect_right(self.occurrences, place, key=lambda o: (o.span.line, o.span.column)) - 1
         if i < 0:
             return None
@@ -78,11 +79,11 @@ class Names:
         return self.occurrences[i] if span.line == place[0] and place[1] <= span.end_column else None
 
     def of(self, definition: Definition) -> list[Occurrence]:
-        """Where a definition and its uses are."""
+        """The occurrences of a definition and its uses."""
         return [o for o in self.occurrences if o.target is definition]
 
     def within(self, span: Span) -> Iterator[Occurrence]:
-        """The names in a stretch of the text."""
+        """The names in a span of the text."""
         first, last = (span.line, span.column), (span.end_line, span.end_column)
         start = bisect.bisect_left(self.occurrences, first, key=lambda o: (o.span.line, o.span.column))
         for o in self.occurrences[start:]:
@@ -92,19 +93,19 @@ class Names:
 
     @cached_property
     def definitions(self) -> Sequence[Definition]:
-        """All that the text itself defines."""
+        """All definitions in the text itself."""
         found = dict.fromkeys(o.target for o in self.occurrences if isinstance(o.target, Definition))
         own = self.occurrences[0].span.source if self.occurrences else None
         return [definition for definition in found if definition.span.source is own]
 
     def visible_at(self, place: Place) -> Mapping[str, Definition]:
-        """What names mean at a place, those of inner blocks in place of outer ones."""
+        """The visible definitions at a position, with those of inner blocks in place of outer ones."""
         found = [d for d in self.definitions if d.visible[0] <= place < d.visible[1] and d.kind != "result"]
         return {d.name: d for d in sorted(found, key=lambda d: d.visible[0])}
 
 
 def names_of(module: s.Module, whole: s.Module | None = None) -> Names:
-    """What the names of a text refer to: in it, or in what it includes, which the whole module has too."""
+    """The names of a text, resolved in it and in what it includes, which is in the whole module."""
     return Names(sorted(_Finder(module, whole or module).occurrences, key=lambda o: (o.span.line, o.span.column)))
 
 
@@ -114,7 +115,7 @@ def _elsewhere(name: str, kind: Kind, span: Span, node: s.Node, function: str = 
 
 @dataclass
 class _Scope:
-    """The names of a block, which ends at a place."""
+    """The names of a block, which ends at `end`."""
 
     end: Place
     function: str = ""
@@ -134,7 +135,7 @@ class _Scope:
 
 
 class _Finder:
-    """Walks the tree of a text as the expansion does, and notes what each name refers to."""
+    """Walks the tree of a text as the expansion does, and records what each name refers to."""
 
     def __init__(self, module: s.Module, whole: s.Module) -> None:
         self.occurrences: list[Occurrence] = []
@@ -155,7 +156,7 @@ class _Finder:
     def define(
         self, scope: _Scope, name: str, kind: Kind, span: Span, node: s.Node, made: Span | None = None
     ) -> Definition:
-        """Defines a name, which is visible behind what defines it."""
+        """Defines a name, which is visible after its definition."""
         first = _only(span, name)
         start = (first.line, first.end_column) if made is None else (made.end_line, made.end_column)
         definition = Definition(name, kind, first, scope.function, node, made or span, (start, scope.end))
@@ -170,7 +171,7 @@ class _Finder:
     # Items.
 
     def include(self, item: s.Item) -> None:
-        """Makes known what another file defines."""
+        """Adds the definitions of another file."""
         if isinstance(item, s.FunctionItem):
             params = (item.header or ((), ()))[0]
             known = {p.name: _elsewhere(p.name, "parameter", p.span, p, item.name) for p in params}
@@ -213,7 +214,7 @@ class _Finder:
         self.statements(scope, item.body or item.unclosed)
 
     def initial(self, node: s.Expr) -> None:
-        """What a weight holds at first: consts, or a distribution, of whatever name the program has functions."""
+        """Names in the initial value of a weight: consts, or a distribution, whatever functions the program has."""
         if not isinstance(node, s.Call) or node.name not in DRAWN:
             self.expr(self.consts, node)
             return
@@ -252,7 +253,7 @@ class _Finder:
             self.define(scope, word.id, "value", word.span, word, made)
 
     def meant(self, scope: _Scope, name: str) -> Target | None:
-        """What a name means where there is no telling what it should."""
+        """The referent of a name whose kind cannot be determined."""
         function = self.functions.get(name)
         found = scope.find(name) or (function[0] if function is not None else None)
         return found or (Word(name) if name in _CALLED else self.axes.find(name))
@@ -279,7 +280,7 @@ class _Finder:
             self.expr(scope, node)
 
     def expr(self, scope: _Scope, node: s.Expr | s.Slice | None, end: Place = _END) -> None:
-        """Notes the names of an expression. Its blocks, if it has some, end at a place."""
+        """Records the names of an expression. Its blocks, if any, end at `end`."""
         match node:
             case s.Name(span=span, id=name):
                 self.refer(span, name, scope.find(name) or self.axes.find(name))
@@ -304,7 +305,7 @@ class _Finder:
                 self.blocks(scope, node, end)
 
     def binary(self, scope: _Scope, node: s.Binary) -> None:
-        """Chains are walked along their left side, so they may be long."""
+        """Chains are visited along their left side without recursion, so they may be long."""
         first: s.Expr = node
         while isinstance(first, s.Binary):
             self.expr(scope, first.right)
@@ -332,7 +333,7 @@ class _Finder:
             self.argument(scope, keyword.value, opdef.attr(keyword.name) if opdef is not None else None)
 
     def argument(self, scope: _Scope, node: s.Expr, attr: AttrDef | None) -> None:
-        """An operand, or with its declaration, what an attribute says."""
+        """Records the names of an operand or, with `attr`, of an attribute."""
         if attr is not None and attr.kind in _UNRESOLVED:
             return
         if attr is not None and attr.kind == "function":
@@ -392,7 +393,7 @@ _CALLED = frozenset({*OPS, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS})
 
 
 def _attributes(node: s.Call) -> list[AttrDef | None]:
-    """For each argument of a call without a name, the attribute that it says; None for operands."""
+    """For each positional argument of a call, its attribute; None for operands."""
     opdef = OPS.get(node.name)
     if opdef is None or opdef.operands is None or node.name in COMPOSITIONS:
         return [None] * len(node.args)
@@ -402,10 +403,10 @@ def _attributes(node: s.Call) -> list[AttrDef | None]:
 
 
 def _until_next(parts: Iterable[Part], spans: Sequence[Span], end: Place) -> Iterator[tuple[Part, Place]]:
-    """Each part with where the next one begins, and the last with the end of all."""
+    """Each part with the position at which the next one begins, and the last one with `end`."""
     return zip(parts, [*[(span.line, span.column) for span in spans[1:]], end], strict=False)
 
 
 def _only(span: Span, name: str) -> Span:
-    """The name that a stretch of text begins with."""
+    """The span of the name at the beginning of a span."""
     return Span(span.source, span.line, span.column, span.line, span.column + len(name))

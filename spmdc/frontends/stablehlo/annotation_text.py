@@ -1,5 +1,5 @@
-"""The custom calls in a module for what only spmdc has: annotations, with the text by which they carry a
-sharding, draws of random bits, and ends of gradients."""
+"""Custom calls in a module for constructs that only spmdc has: annotations, whose sharding is encoded as text, draws of
+random bits, and ends of gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAW_TARGET = "spmdc.random_bits"
 """The target of a custom call that returns random bits drawn with its operand."""
 
 STOP_TARGET = "spmdc.stop_gradient"
-"""The target of a custom call that returns its operand, taken for a constant by gradients."""
+"""The target of a custom call that returns its operand, which gradients treat as a constant."""
 
 
 def encode(annotation: Annotation) -> str:

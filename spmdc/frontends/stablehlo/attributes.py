@@ -1,4 +1,4 @@
-"""Reads MLIR types and attributes as plain Python values. Each kind of fetch crosses into C++ once."""
+"""Reads MLIR types and attributes as plain Python values, with a single call into C++ for each kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ELEMENT_TYPES = {
 
 
 def tensor_type(type: mlir.Type, span: Span | None) -> TensorType:
-    """Raises SpmdcError for types that are no tensors of static shape: E703, E704, E706."""
+    """The tensor type. Raises SpmdcError for types that are no tensors of static shape: E703, E704, E706."""
     if not isinstance(type, mlir.RankedTensorType):
         raise _no_tensor(type, span)
     if not type.has_static_shape:
@@ -39,7 +39,7 @@ def tensor_type(type: mlir.Type, span: Span | None) -> TensorType:
 
 
 def element_type(type: mlir.Type, span: Span | None) -> DType:
-    """Raises SpmdcError (E706) for one that the language does not have."""
+    """The element type. Raises SpmdcError (E706) for one that the language does not have."""
     name = _ELEMENT_TYPES.get(str(type))
     if name is None:
         known = ", ".join(_ELEMENT_TYPES)
@@ -61,7 +61,7 @@ def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
 
 
 def operations(module: mlir.Module) -> list[mlir.Operation]:
-    """Every op of a module; what is inside of one comes before it."""
+    """All ops of a module, nested ops before the op that contains them."""
     found: list[mlir.Operation] = []
 
     def visit(op: mlir.Operation) -> mlir.WalkResult:
@@ -73,7 +73,7 @@ def operations(module: mlir.Module) -> list[mlir.Operation]:
 
 
 def outermost(module: mlir.Module, name: str) -> list[mlir.Operation]:
-    """The ops of that name that stand in no other: `func.func`, `sdy.mesh`."""
+    """The top-level ops with that name: `func.func`, `sdy.mesh`."""
     return [view.operation for view in module.body.operations if view.operation.name == name]
 
 
@@ -117,8 +117,8 @@ def text_of(attribute: mlir.Attribute) -> str:
 
 
 def _expected(what: str, attribute: mlir.Attribute) -> SpmdcError:
-    """The error that an attribute is of another kind: those of custom calls, and of others than the op's own dialect,
-    are not checked by MLIR."""
+    """The error for an attribute of another kind. MLIR does not check attributes of custom calls, or of other
+    dialects."""
     return error("E702", f"the attribute {attribute} is not {what}", help="write it as the op that it is for takes it")
 
 
@@ -134,7 +134,7 @@ def cast(kind: type[Kind], attribute: mlir.Attribute) -> Kind:
 
 
 def parsed(text: str, name: str) -> mlir.Attribute:
-    """The attribute that a text spells, which is that of `name`. Raises SpmdcError (E702)."""
+    """The attribute that a text spells, which is the value of `name`. Raises SpmdcError (E702)."""
     try:
         return mlir.Attribute.parse(text)
     except (mlir.MLIRError, ValueError):
@@ -142,7 +142,7 @@ def parsed(text: str, name: str) -> mlir.Attribute:
 
 
 def entries(attribute: mlir.Attribute) -> dict[str, mlir.Attribute]:
-    """What a dictionary holds."""
+    """The entries of a dictionary."""
     if not isinstance(attribute, mlir.DictAttr):
         raise _expected("a dictionary", attribute)
     named = [attribute[i] for i in range(len(attribute))]
@@ -150,23 +150,23 @@ def entries(attribute: mlir.Attribute) -> dict[str, mlir.Attribute]:
 
 
 def dictionary(op: mlir.Operation, name: str) -> dict[str, mlir.Attribute]:
-    """What a dictionary among an op's attributes holds; nothing if there is no such attribute."""
+    """The entries of a dictionary among an op's attributes; empty if there is no such attribute."""
     return entries(op.attributes[name]) if name in op.attributes else {}
 
 
 def typed_options(op: mlir.Operation) -> dict[str, mlir.Attribute]:
-    """The options of a custom call that is given a dictionary: JAX and HLO text have it under different names."""
+    """The options of a custom call with a dictionary, which has different names in JAX and in HLO text."""
     found = (op.attributes.get(name, None) for name in ("mhlo.backend_config", "backend_config"))
     return next((entries(options) for options in found if isinstance(options, mlir.DictAttr)), {})
 
 
 def flag(op: mlir.Operation, name: str, default: bool = False) -> bool:
-    """A truth value among an op's attributes."""
+    """A boolean among an op's attributes."""
     return bool(int_of(op.attributes[name])) if name in op.attributes else default
 
 
 def items(attributes: mlir.OpAttributeMap, name: str) -> list[mlir.Attribute]:
-    """The items of an array among an op's attributes; none if there is no such array."""
+    """The items of an array among an op's attributes; empty if there is no such array."""
     if name not in attributes:
         return []
     array = attributes[name]
@@ -183,7 +183,7 @@ def _word(spelt: str) -> str:
 
 
 def word_of(attribute: mlir.Attribute) -> str:
-    """The word of an enumeration, GT of `#stablehlo<comparison_direction GT>`."""
+    """The word of an enumeration: GT for `#stablehlo<comparison_direction GT>`."""
     return _word(str(attribute))
 
 
@@ -194,9 +194,9 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
-    """The value of a constant: an array of its shape, or of no dims if all elements are one number.
+    """The value of a constant: an array of its shape, or a 0-dim array if all elements are equal.
 
-    The bindings have no view of complex literals and of those of types that numpy lacks, which are read from the text
+    The bindings have no view of complex literals, or of those of types that numpy lacks. These are read from the text
     that MLIR prints.
     """
     if type.dtype.is_complex or type.dtype.numpy.isbuiltin != 1:
@@ -211,8 +211,8 @@ def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
 
 
 def _resource(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
-    """A literal that is kept behind the module, of which the bindings have no view: a copy of the op, which is in no
-    module, prints it behind itself, after four bytes for its alignment. Raises SpmdcError (E702)."""
+    """A literal that is stored as a resource of the module, of which the bindings have no view. A copy of the op
+    outside of any module is printed with the resource, after four bytes for its alignment. Raises SpmdcError (E702)."""
     found = _RESOURCE.search(str(op.clone(ip=False).get_asm(enable_debug_info=False)))
     data = bytes.fromhex(found[1])[_ALIGNMENT:] if found is not None else b""
     dtype = type.dtype.numpy
@@ -247,7 +247,7 @@ def _number(written: str, dtype: DType) -> np.generic:
 
 
 def constant_value(array: npt.NDArray[np.generic]) -> Attr:
-    """A literal as the language holds it: a number, or nested tuples of numbers."""
+    """A literal in the form of the language: a number, or nested tuples of numbers."""
     return _nested(array.astype(dtype_of(array.dtype).computed.numpy).tolist())
 
 
@@ -261,5 +261,5 @@ def _nested(rows: Any) -> Attr:
 
 
 def pairs(flat: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The first and the second numbers of pairs that follow one another."""
+    """The first and the second numbers of consecutive pairs."""
     return tuple(flat[::2]), tuple(flat[1::2])

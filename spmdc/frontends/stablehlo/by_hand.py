@@ -1,9 +1,9 @@
-"""Modules that are partitioned by hand as a whole: `@main` is what one device runs, and collectives stand in it.
+"""Modules that are manually partitioned as a whole: `@main` is what one device runs, with collectives.
 
-The program is a manual region, along all axes, that calls what was `@main`. XLA leaves at the arguments of a module
-that it has partitioned how these are sharded: the program takes what they are parts of. Where such a module says
-nothing, it takes the devices' arguments one after the other along dim 0, in the order of the mesh, and gives their
-results so.
+The program is a manual region, along all axes, that calls the former `@main`. XLA leaves the shardings of arguments in
+a module that it has partitioned: then the program takes the global tensors. If a module has no shardings, the program
+takes the devices' arguments concatenated along dim 0, in the order of the mesh, and returns their results in the same
+way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spmdc.frontends.stablehlo.shardings import is_annotated, says_a_sharding
 WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
          "all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-", "partition-id", "replica-id",
          "manual", "num_replicas", "replica_count", "is_scheduled")  # fmt: skip
-"""A text without any of these is not of such a module."""
+"""A text without any of these words is not of such a module."""
 
 _COLLECTIVES = frozenset({
     "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_broadcast", "collective_permute",
@@ -46,7 +46,7 @@ Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Devices:
-    """How many replicas of how many partitions a module runs as, and a mesh of them, partitions minor."""
+    """The numbers of replicas and partitions that a module runs as, and a mesh of these, partitions minor."""
 
     mesh: Mesh | None
     replicas: int
@@ -54,9 +54,9 @@ class Devices:
 
 
 def devices_of(module: mlir.Module, replicas: int, partitions: int, *, is_scheduled: bool) -> Devices | None:
-    """The devices of a module that is partitioned by hand, or by XLA; None of any other: one in which nothing depends
-    on the device, that has regions by hand, or that is to be partitioned. XLA has partitioned what it has scheduled.
-    """
+    """The devices of a module that is partitioned manually, or by XLA; None for any other: one in which nothing depends
+    on the device, one with manual regions, or one that is still to be partitioned. Modules that XLA has scheduled are
+    partitioned."""
     ops = operations(module)
     found = list(filter(_is_collective, ops))
     shardings = list(tile_strings(module))
@@ -100,20 +100,20 @@ def _is_of_partitions(op: mlir.Operation) -> bool:
 
 
 def _mesh_sizes(module: mlir.Module) -> list[int]:
-    """How many devices the meshes are of that the module declares."""
+    """The numbers of devices of the meshes that the module declares."""
     axes = (sdy.MeshAttr(op.attributes["mesh"]).axes for op in outermost(module, "sdy.mesh"))
     return [math.prod(sdy.MeshAxisAttr(axis).size for axis in each) for each in axes]
 
 
 def _has_placed_arguments(module: mlir.Module) -> bool:
-    """Whether an argument or result of a function is said to be on some devices."""
+    """Whether any argument or result of a function has a sharding."""
     texts = (text for given in _ends(module) for text in _hlo_sharding(given))
     return any(_PLACED.search(text) and "manual" not in text for text in texts) or _has_ends_of_shardy(module)
 
 
 def _is_partitioned(module: mlir.Module, collectives: Sequence[mlir.Operation]) -> bool:
-    """Whether a module whose arguments are placed is what XLA's partitioner makes: partitions communicate, and nothing
-    in it is annotated any more. (Shardy's annotations are gone before XLA partitions.)"""
+    """Whether a module whose arguments have shardings is a result of XLA's partitioner: partitions communicate, and
+    nothing else in it is annotated. (Shardy's annotations are removed before XLA partitions.)"""
     if _has_ends_of_shardy(module) or not any(map(_is_of_partitions, collectives)):
         return False
     return not any(_is_annotation(op) for op in operations(module))
@@ -144,7 +144,7 @@ def _hlo_sharding(given: Mapping[str, mlir.Attribute]) -> list[str]:
 
 
 def _listed(op: mlir.Operation) -> Ids:
-    """The ids in a collective's groups or pairs; none if it lists none."""
+    """The ids in a collective's groups or pairs; empty if it lists none."""
     for name in ("replica_groups", "source_target_pairs"):
         if name in op.attributes and isinstance(op.attributes[name], mlir.DenseIntElementsAttr):
             listed = np.asarray(op.attributes[name], dtype=np.int64)
@@ -153,14 +153,14 @@ def _listed(op: mlir.Operation) -> Ids:
 
 
 def _is_of_another_order(mesh: Mesh, groups: Ids) -> bool:
-    """Whether groups of all devices are along no axes of the mesh."""
+    """Whether groups of all devices are not along axes of the mesh."""
     if sorted(groups.ravel().tolist()) != list(range(mesh.size)):
         return False
     return tile_axes(mesh, groups.T, prefix="group")[0] != mesh
 
 
 def _as_tiles(groups: Ids) -> str:
-    """An HLO sharding that splits a dim as the groups do the devices."""
+    """An HLO sharding that splits a dim as the groups split the devices."""
     count, size = groups.shape
     return f"{{devices=[{size},{count}]{','.join(map(str, groups.T.ravel().tolist()))} last_tile_dim_replicate}}"
 
@@ -170,7 +170,7 @@ def entry_of(
 ) -> Function:
     """The entry of the program: a manual region along the axes, in which each device calls the function.
 
-    `placed` are the shardings of what each parameter, and then each result, is a part of, as far as it is said.
+    `placed` has the shardings of the tensors that each parameter, and then each result, is a shard of, if known.
     """
     outer = RegionBuilder()
     inner = RegionBuilder(outer.names)
@@ -202,7 +202,7 @@ def entry_of(
 def _whole(
     end: Value | Result, mesh: Mesh, axes: Sequence[AxisRef], sharding: Sharding | None
 ) -> tuple[TensorType, Sharding]:
-    """What an argument or result is a part of on each device, and how that is split, by its sharding if it has one."""
+    """The tensor that an argument or result is a shard of on each device, and its sharding, as far as it has one."""
     if sharding is None:
         return _together(end.type, end.sharding, mesh, axes)
     counts = map(axes_size, sharding.axes)
@@ -212,7 +212,8 @@ def _whole(
 def _together(
     type: TensorType, sharding: Sharding | None, mesh: Mesh, axes: Sequence[AxisRef]
 ) -> tuple[TensorType, Sharding]:
-    """What all devices' tensors of that type are together, and how it is split: dim 0 first over the axes."""
+    """The concatenation of all devices' tensors of that type, and its sharding, which splits dim 0 over the axes
+    first."""
     part = type if type.rank else type.with_shape((1,))
     count = axes_size(axes)
     dims = sharding.dims if sharding is not None and type.rank else tuple(DimSharding(open=True) for _ in part.shape)
@@ -231,7 +232,7 @@ def flat_groups(
     """Groups of replicas or partitions as groups of devices, partitions minor.
 
     Without a channel they are of replicas, the same for each partition; with one, of partitions, the same for each
-    replica, or, for what reduces or gathers (`both`), of replicas with all their partitions.
+    replica, or, for collectives that reduce or gather (`both`), of replicas with all their partitions.
     """
     if channel and both and (replicas > 1 or int(groups.max(initial=0)) == 0):
         rows = groups if groups.size else np.arange(replicas)[None]

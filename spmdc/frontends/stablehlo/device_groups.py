@@ -1,7 +1,7 @@
-"""The devices among which a collective communicates, and what it then is here.
+"""The groups of devices in which a collective communicates, and the collectives in the program for it.
 
-StableHLO lists device ids; our collectives are along mesh axes. A group's axes are found from where its devices are.
-Where groups are along no axes, everything that any device has is gathered, and each takes what its own group has.
+StableHLO lists device ids; spmdc's collectives are along mesh axes. A group's axes are found from the positions of its
+devices. If groups are not along axes, the data of all devices is gathered, and each device takes that of its own group.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ HELP = "import the program as it is outside of shard_map, or communicate along a
 
 
 class Groups(Protocol):
-    """Groups of devices, each of which lists its own in some order."""
+    """Groups of devices. Each group lists its devices in some order."""
 
     @property
     def size(self) -> int:
-        """The number of devices of each; of the largest, if they differ."""
+        """The number of devices in each group, or in the largest one."""
 
     def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
-        """What the devices of a group have, one after the other as it lists them."""
+        """The values of a group's devices, concatenated in the group's order."""
 
     def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
-        """What the devices of a group have for this one, as it lists them; what is split is for them so, too."""
+        """The parts for this device of the values of a group's devices, in the group's order, in which the parts are
+        split too."""
 
     def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
-        """The reduction of what the devices of a group have."""
+        """The reduction of the values of a group's devices."""
 
     def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
-        """Of that, the part along a dim that is this device's."""
+        """The part of that reduction, along a dim, for this device."""
 
     def of_the_first(self, scope: Scope, value: Value) -> Value:
-        """What the first device of a group has."""
+        """The value of the first device of the group."""
 
 
 @dataclass(frozen=True)
 class GroupsAlongAxes:
-    """Those along mesh axes. `order` has the places along the axes of the devices of a group, as it lists them."""
+    """Groups along mesh axes. `order` has the positions along the axes of a group's devices, in the group's order."""
 
     axes: tuple[AxisRef, ...]
     order: tuple[int, ...]
@@ -64,7 +65,7 @@ class GroupsAlongAxes:
 
     @property
     def _places(self) -> tuple[int, ...]:
-        """For each place along the axes, which of its group the device there is."""
+        """For each position along the axes, the number in its group of the device there."""
         return tuple(map(int, np.argsort(self.order)))
 
     def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
@@ -91,8 +92,8 @@ class GroupsAlongAxes:
 
 @dataclass(frozen=True)
 class ListedGroups:
-    """Those along no axes: for each place along all the axes, at which places the devices of its group are, and which
-    of them the device there is itself. Groups of fewer devices than others have None behind these."""
+    """Groups that are not along axes: for each position along all the axes, the positions of its group's devices, and
+    the number in the group of the device itself. Groups with fewer devices than others are filled with None."""
 
     axes: tuple[AxisRef, ...]
     members: tuple[tuple[int | None, ...], ...]
@@ -104,7 +105,7 @@ class ListedGroups:
 
     @property
     def is_even(self) -> bool:
-        """Whether all groups have as many devices."""
+        """Whether all groups have equal numbers of devices."""
         return all(place is not None for group in self.members for place in group)
 
     def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
@@ -127,7 +128,7 @@ class ListedGroups:
         return self._own_part(scope, self.all_reduced(scope, value, kind), dim)
 
     def of_the_first(self, scope: Scope, value: Value) -> Value:
-        """Zeros for a device of no group."""
+        """Zeros for a device without a group."""
         found = self._of_each(scope, value)[0]
         there = tuple(group[0] is not None for group in self.members)
         if all(there):
@@ -135,14 +136,14 @@ class ListedGroups:
         return scope.emit("select", looked_up(scope, self.axes, there), found, _zeros(scope, value.type))
 
     def _of_each(self, scope: Scope, value: Value) -> list[Value]:
-        """What each device of the group has, as it lists them; anything where there is none."""
+        """The value of each of the group's devices, in the group's order; arbitrary if there is none."""
         everyones = scope.emit("all_gather", _as_row(scope, value), axes=self.axes, dim=0)
         places = (tuple(group[i] or 0 for group in self.members) for i in range(self.size))
         rows = (_slice(scope, everyones, 0, looked_up(scope, self.axes, table), 1) for table in places)
         return [scope.emit("reshape", row, shape=value.shape) for row in rows]
 
     def _own_part(self, scope: Scope, value: Value, dim: int) -> Value:
-        """The part along a dim that is for this device, of as many as there are in its group."""
+        """The part along a dim for this device, out of as many parts as its group has devices."""
         length = value.shape[dim] // self.size
         start = looked_up(scope, self.axes, tuple(length * position for position in self.own))
         return _slice(scope, value, dim, start, length)
@@ -165,7 +166,7 @@ def _slice(scope: Scope, value: Value, dim: int, start: Value, length: int) -> V
 
 
 def _in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> Value:
-    """The dim in as many blocks as the order has places, each the block whose number stands there."""
+    """The dim cut into as many blocks as the order has entries, permuted by it."""
     if order == tuple(range(len(order))):
         return value
     blocks = list[Value]()
@@ -178,10 +179,10 @@ def _in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> V
 
 
 def groups_of(op: mlir.Operation, scope: Scope, *, ordered: bool = True) -> Groups | None:
-    """The groups of a collective; None if each device is a group of its own. Unless they are `ordered`, it does not
-    matter in which order a group lists its devices.
+    """The groups of a collective; None if each device is a group by itself. Unless they are `ordered`, the order within
+    a group does not matter.
 
-    Raises SpmdcError (E709) if they are along no axes, or along one that is not manual here.
+    Raises SpmdcError (E709) if they are not along axes, or along one that is not manual here.
     """
     given = op.attributes
     has_channel = "channel_handle" in given
@@ -191,7 +192,7 @@ def groups_of(op: mlir.Operation, scope: Scope, *, ordered: bool = True) -> Grou
 def listed_groups(
     op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool, ordered: bool = True
 ) -> Groups | None:
-    """What `groups_of` is, of the groups that an attribute says; of all devices, if it is None."""
+    """The groups in an attribute, as in `groups_of`; one of all devices, if it is None."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
     mesh = scope.module.shardings.meshes[0]
@@ -216,8 +217,8 @@ def listed_groups(
 
 
 def _as_listed(op: mlir.Operation, scope: Scope, mesh: Mesh, groups: Ids) -> ListedGroups | None:
-    """The groups as they are, if all axes are manual here; -1 stands where one has fewer devices. None of groups that
-    the op cannot have: only a reduction takes some of different sizes, and only a broadcast some that lack devices."""
+    """The groups as listed, if all axes are manual here; -1 stands for a missing device. None for groups that the op
+    cannot have: only reductions support different sizes, and only broadcasts leave out devices."""
     axes, ids = axes_by_hand(scope), mesh.device_ids
     devices = [int(device) for device in groups.ravel() if device >= 0]
     lacks_some = len(devices) < mesh.size and not op.name.endswith("collective_broadcast")
@@ -236,7 +237,7 @@ def _as_listed(op: mlir.Operation, scope: Scope, mesh: Mesh, groups: Ids) -> Lis
 
 
 def _along_axes(mesh: Mesh, groups: Ids, *, ordered: bool) -> GroupsAlongAxes | None:
-    """The groups as along axes of the mesh, in the order of these or in the same other one each."""
+    """The groups as groups along axes of the mesh, in the order of these or all in one other order."""
     axes = _axes_of(mesh, groups)
     if axes is not None:
         return GroupsAlongAxes(axes, tuple(range(axes_size(axes))))
@@ -255,7 +256,7 @@ def _along_axes(mesh: Mesh, groups: Ids, *, ordered: bool) -> GroupsAlongAxes | 
 def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_channel: bool) -> Ids:
     """The ids of devices that communicate with one another, a row for each group.
 
-    They are listed, or said by axes of a mesh, as JAX does from 0.11 on. Raises SpmdcError (E301, E709).
+    They are listed, or expressed in mesh axes, as in JAX from 0.11 on. Raises SpmdcError (E301, E709).
     """
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
         return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64), has_channel)
@@ -267,7 +268,7 @@ def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_cha
 
 
 def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids, channel: bool) -> Ids:
-    """Listed groups as groups of devices. Raises SpmdcError (E709) if they are of replicas, and there is one."""
+    """Listed groups as groups of devices. Raises SpmdcError (E709) if they are of replicas, and there is only one."""
     if "use_global_device_ids" in op.attributes:
         return groups
     replicas = scope.module.replicas
@@ -279,7 +280,7 @@ def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids, channel: bool) ->
 
 
 def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute) -> Mesh:
-    """The mesh that groups are on: named, or written in the op."""
+    """The mesh that groups are on: by name, or in the op itself."""
     if stablehlo.MeshAttr.isinstance(attribute):
         written = stablehlo.MeshAttr(attribute)
         axes = tuple((axis.name, axis.size) for axis in map(stablehlo.MeshAxisAttr, cast(mlir.ArrayAttr, written.axes)))
@@ -305,7 +306,7 @@ def _axis(op: mlir.Operation, scope: Scope, mesh: Mesh, said: stablehlo.AxisRefA
 
 
 def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
-    """The axes, major first, along which the devices of each group follow one another."""
+    """The axes, major first, along which the devices of each group are consecutive."""
     try:
         own, (axes,) = tile_axes(mesh, groups.T, prefix="group")
     except SpmdcError:

@@ -1,7 +1,7 @@
-"""Integers that are computed of a device's number alone, by tables: as XLA's partitioner says where a shard begins.
+"""Integers that are looked up in tables by a device's number, as in the offsets of shards of XLA's partitioner.
 
-A table of an entry for each device does not say along which axes its entries differ. Written as one for the fewest axes
-that tell them apart, it does: what is computed of it is the same along all others.
+A table with an entry for each device does not show along which axes the entries differ. It is rewritten as a table for
+the fewest axes along which they do: results that are computed from it are the same along all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def axes_by_hand(scope: Scope) -> tuple[AxisRef, ...]:
 
 
 def entry(scope: Scope, operand: Value, index: Value) -> Value | None:
-    """The element of a list of integers whose place is known for each device, as a list of one; None of any other."""
+    """The element of a list of integers at an index that is known for each device, as a list of one; None for any
+    other."""
     numbers, places = scope.lists.get(operand), scope.by_device.get(index)
     if numbers is None or places is None:
         return None
@@ -51,9 +52,9 @@ def entry(scope: Scope, operand: Value, index: Value) -> Value | None:
 
 
 def _fewest(axes: Sequence[AxisRef], table: Sequence[int]) -> tuple[tuple[AxisRef, ...], tuple[int, ...]]:
-    """The fewest parts of the axes that tell the entries of a table apart, and the table for these.
+    """The fewest parts of the axes along which the entries of a table differ, and the table for these.
 
-    An axis is cut only where all cuts refine one another: if its size is the power of a prime.
+    An axis is cut only if all cuts have a common refinement: if its size is a power of a prime.
     """
     parts = [part for axis in axes for part in _parts(axis)]
     entries = np.array(table).reshape([part.size for part in parts])

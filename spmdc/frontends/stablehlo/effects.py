@@ -1,7 +1,7 @@
-"""Where a module calls back to the host, or code with effects, and the token that is threaded through it.
+"""Host callbacks and code with effects in a module, and the token that is threaded through them.
 
-Whatever a module says of the order of effects, here they happen in the order in which they are written: one token goes
-from each to the next, into and out of every loop, choice, function and manual region that has effects.
+Whatever order a module specifies for effects, here they happen in the order in which they are written: one token is
+passed from each to the next, into and out of every loop, choice, function and manual region with effects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, is_to
 from spmdc.frontends.stablehlo.hlo_words import INTO_REGION, OUT_OF_REGION
 
 TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
-"""What JAX names calls of Python functions in the words of the CPU."""
+"""JAX's names for calls of Python functions on the CPU."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Effects:
     _known: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def function(self, op: mlir.Operation, name: str) -> HostFunction | None:
-        """The function that a custom call names; None if nobody has it, as of a module from a file."""
+        """The function that a custom call names; None if it is not available, as for a module from a file."""
         given = dictionary(op, "mhlo.backend_config")
         index = int_of(given["index"]) if "index" in given else -1
         if not 0 <= index < len(self.callbacks):

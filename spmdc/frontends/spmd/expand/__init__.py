@@ -1,1 +1,1 @@
-"""From the syntax of a text to the program that it says: names resolved, types inferred, loops of consts unrolled."""
+"""From a syntax tree to a program: resolves names, infers types, unrolls loops over consts."""

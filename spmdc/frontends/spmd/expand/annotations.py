@@ -71,7 +71,7 @@ def _split(given: Expressions, node: s.Call, x: Value) -> Sharding:
 
 
 def _named_axes(given: Expressions, nodes: tuple[s.Expr, ...]) -> tuple[AxisRef, ...] | None:
-    """The mesh axes that the arguments name; None if they are no axes."""
+    """The mesh axes that the arguments name; None if they are not axes."""
     places: list[s.Axis] = []
     for node in nodes:
         axes = axis_nodes(node)

@@ -1,4 +1,4 @@
-"""The attributes of ops as they are written: each kind of attribute has a reader."""
+"""Reads attributes of ops: there is a reader for each kind of attribute."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
 
 
 def _number(given: Expressions, node: s.Expr) -> Item:
-    """What an expression in an attribute is. No attribute is a tensor, so `true` is that word where a tensor has its
-    name, too."""
+    """The value of an expression in an attribute. No attribute is a tensor, so `true` is that word even if a tensor has
+    the name."""
     word = node.operand if isinstance(node, s.Unary) else node
     if not (isinstance(word, s.Name) and word.id in WORDS and isinstance(given.scope.find(word.id), Value)):
         return given.expr(node)
@@ -49,7 +49,8 @@ def _bool(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def _written(kinds: type | UnionType, make: Callable[[Any], Attr], what: str, example: str = "") -> Reader:
-    """Reads what is not evaluated: a node of one of these kinds. `example` is what to write behind the name."""
+    """A reader of attributes that are not evaluated: nodes of one of these kinds. `example` is the text to write after
+    the name."""
 
     def read(given: Expressions, node: s.Expr, name: str) -> Attr:
         if isinstance(node, kinds):
@@ -85,7 +86,7 @@ def read_type(given: Expressions, node: s.Expr, name: str) -> TensorType:
 
 
 def axis_nodes(node: s.Expr) -> list[s.Axis] | None:
-    """The mesh axes that an expression names, `x` or `(x, y:(1)2)`; None if it is something else."""
+    """The mesh axes that an expression names, `x` or `(x, y:(1)2)`; None for any other expression."""
     if isinstance(node, s.Axis):
         return [node]
     if isinstance(node, s.Name):
@@ -104,7 +105,8 @@ def _axes(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
-    """A mesh and its axes in an order; without a name, the mesh of the first axis, for each is of one."""
+    """A mesh and its axes in an order. Without a name, it is the mesh of the first axis, because axes belong to one
+    mesh."""
     meshes = given.context.meshes
     mesh, axes = None, node
     if isinstance(node, s.Call):
@@ -143,7 +145,7 @@ def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
 
 
 def _complex(given: Expressions, node: s.Call, name: str) -> complex:
-    """`complex(1.0, 2.0)`, a literal where a number is wanted."""
+    """`complex(1.0, 2.0)`, as a literal for a number."""
     parts = [_number(given, argument) for argument in node.args]
     numbers = [p for p in parts if isinstance(p, int | float) and not isinstance(p, bool)]
     if len(numbers) != 2 or len(parts) != 2 or node.keywords:

@@ -22,7 +22,7 @@ _DOMAINS = {
 }
 
 WORDS: dict[str, Number] = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
-"""Names that stand for numbers everywhere."""
+"""Names of numbers that are defined everywhere."""
 
 _PLAIN: dict[str, Callable[[Number, Number], Number]] = {
     "+": operator.add,
@@ -39,7 +39,7 @@ _BITWISE: dict[str, Callable[[int, int], int]] = {"&": operator.and_, "|": opera
 
 
 def fold_infix(op: str, a: Number, b: Number, span: Span) -> Number:
-    """`a op b`. Raises SpmdcError (E204) where integers do not divide or numbers grow absurd."""
+    """`a op b`. Raises SpmdcError (E204) if integers do not divide evenly or numbers grow too large."""
     if op in _BITWISE:
         if isinstance(a, float) or isinstance(b, float):
             raise error("E204", f"{op!r} takes integers, not {a} and {b}", span, help="floor(x) makes an integer of x")
@@ -83,7 +83,7 @@ def _checked(value: Number, span: Span) -> Number:
 
 
 def fold_prefix(op: str, a: Number, span: Span) -> Number:
-    """`-a` or `~a`; `~` of a truth value negates it."""
+    """`-a` or `~a`; `~` negates a boolean."""
     if op == "-":
         return -a
     if isinstance(a, bool):
@@ -116,7 +116,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Number]]] = {
     "prod": (None, lambda *a: math.prod(a)),
     "sum": (None, lambda *a: sum(a)),
 }
-"""Functions of numbers, with how many they take; None for any number, or a list."""
+"""Functions of numbers, with the number of arguments; None for any number of them, or a list."""
 
 
 def fold_call(name: str, items: Sequence[Item], span: Span) -> Number:
@@ -142,7 +142,7 @@ def is_known(item: Item) -> bool:
 
 
 def fold_choice(items: Sequence[Item], spans: Sequence[Span]) -> Item:
-    """`where(c, a, b)` of what is known: a, or b where c is 0. Raises SpmdcError (E207)."""
+    """`where(c, a, b)` of known items: a, or b if c is 0. Raises SpmdcError (E207)."""
     chooser, on_true, on_false = items
     if not isinstance(chooser, int | float):
         raise error("E207", f"the condition must be a number, and is {describe(chooser)}", spans[0])

@@ -1,4 +1,4 @@
-"""What the whole program knows while its functions are expanded."""
+"""The state of a program while its functions are expanded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spmdc.frontends.spmd.syntax.nodes import Expr, Location, Statement, Target
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """A parameter as its signature states it."""
+    """A parameter as declared in its signature."""
 
     name: str
     type: TensorType
@@ -30,58 +30,60 @@ class ParamSpec:
     of: TensorType | None
     span: Span
     initial: Initializer | None = None
-    """What a weight holds at first."""
+    """The initial value of a weight."""
     faulty: bool = False
-    """Whether its type has errors, which are reported. Its other fields then say nothing."""
+    """Whether its type has errors, which are reported. Its other fields are then meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function as its callers see it."""
+    """A function's signature, as calls use it."""
 
     name: str
     params: tuple[ParamSpec, ...]
     results: tuple[Result, ...]
     span: Span
     faulty_results: frozenset[int] = frozenset()
-    """The places of the results whose types have errors, which are reported."""
+    """The positions of the results whose types have errors, which are reported."""
     results_known: bool = True
-    """Whether there is any telling how many results there are."""
+    """Whether the number of results is known."""
 
     @property
     def is_faulty(self) -> bool:
-        """Whether something of it is not known, for errors that are reported."""
+        """Whether some part is unknown, because of errors that are reported."""
         return not self.gives_values or any(p.faulty for p in self.params)
 
     @property
     def gives_values(self) -> bool:
-        """Whether it is known what a call returns."""
+        """Whether the results of a call are known."""
         return self.results_known and not self.faulty_results
 
 
 @dataclass
 class Context:
-    """Consts, meshes and signatures. A signature is None if it is not known how to call its function."""
+    """Consts, meshes and signatures. A signature is None if its parameters are unknown."""
 
     source: Source
     diagnostics: Diagnostics
     locations: dict[int, Location]
     stage: Stage = "global"
     has_manual: bool = False
-    """Whether there are manual regions, so that collectives may be in a global program."""
+    """Whether there are manual regions, so that a global program may have collectives."""
     meshes: Meshes = field(default_factory=Meshes)
     consts: Scope = field(default_factory=Scope)
     signatures: dict[str, Signature | None] = field(default_factory=dict[str, Signature | None])
     calls: dict[str, dict[str, Span]] = field(default_factory=dict[str, dict[str, Span]])
-    """For each function, the functions it calls, and where first."""
+    """For each function, the functions that it calls, each with its first call."""
     precisions: dict[Source, DType | None] = field(default_factory=dict[Source, DType | None])
-    """What the functions of a file compute floats in; None if what the file says of it has errors."""
+    """The element type of the floats that a file's functions compute with; None if its declaration in the file has
+    errors."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
-    """The files that trailing comments name; of their texts nothing is known."""
+    """The files that trailing comments name. Their texts are not known."""
 
     @contextmanager
     def reporting(self) -> Iterator[Faults]:
-        """Reports what is wrong with what is done inside, which ends there; the faults say whether anything was."""
+        """A context that reports the errors of its body, which ends at them. The yielded faults say whether there were
+        any."""
         faults = Faults()
         with faults:
             yield faults
@@ -89,21 +91,22 @@ class Context:
 
 
 class Expressions(Protocol):
-    """What may be asked of a block about the expressions in it. Ops that they need go to `emitter`."""
+    """What a block's expressions offer to their parts. Ops are emitted to `emitter`."""
 
     context: Context
     scope: Scope
     emitter: Emitter
 
     def expr(self, node: Expr) -> Item:
-        """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
+        """The item that an expression evaluates to. Raises SpmdcError, or PoisonedError if it uses a value with an
+        error."""
 
     def value(self, node: Expr, what: str) -> Value:
-        """The tensor that an expression is. Raises SpmdcError (E207) if it is something else than `what`."""
+        """The tensor that an expression evaluates to. Raises SpmdcError (E207) if it is something other than `what`."""
 
 
 class Statements(Protocol):
-    """What a part of a block that has blocks of its own may ask of the block that it is in."""
+    """What a block offers to its parts that have blocks of their own."""
 
     context: Context
     claims: NameScope
@@ -115,25 +118,25 @@ class Statements(Protocol):
         """The expressions of the block."""
 
     def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Statements:
-        """A block inside of this one."""
+        """A block inside this one."""
 
     def run(self, statements: Sequence[Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
-        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
+        """Expands the statements; None if there were errors, which are reported. `hints` are names for the results."""
 
     def report(self, problem: SpmdcError) -> None:
         """Reports errors of the block."""
 
     def declared(self, target: Target) -> tuple[TensorType | None, Sharding | None]:
-        """What is written of the type of a name."""
+        """The type and sharding that are written for a name."""
 
     def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
         """The value under a name and with its annotation."""
 
     def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
-        """What is returned, as a tensor; a number takes the type that is wanted."""
+        """A returned item as a tensor; a number takes the wanted type."""
 
     def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
         """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405)."""
 
     def together(self, items: Sequence[Item]) -> Item:
-        """Items as one, those of several as tensors."""
+        """Several items as one; tensors if there are several."""

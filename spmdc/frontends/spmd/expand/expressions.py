@@ -1,8 +1,8 @@
-"""Evaluates expressions: numbers at compile time, everything else to ops.
+"""Evaluates expressions: to numbers at compile time, and everything else to ops.
 
-A name in front of `(` means, in this order: an op, if the call has the op's own form; a function of the program;
-an annotation or a composition. So the printed language reads back as it is, and programs may define functions
-under the names of compositions.
+A name in front of `(` refers to, in this order: an op, if the call has the op's own form; a function of the program; an
+annotation or a composition. So printed programs read back unchanged, and programs may define functions with the names
+of compositions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DEFINED_LATER = "a value of this name is defined further down, or in another bl
 
 
 class Evaluator:
-    """Evaluates the expressions of one block. Ops go to `emitter`."""
+    """Evaluates the expressions of one block. Ops are emitted to `emitter`."""
 
     def __init__(
         self,
@@ -73,10 +73,11 @@ class Evaluator:
         self.emitter = Emitter(builder, span, precision=precision)
         self.depth = 0
         self.written: Collection[str] = ()
-        """The names that the function binds somewhere."""
+        """The names that the function binds anywhere."""
 
     def expr(self, node: s.Expr) -> Item:
-        """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
+        """The item that an expression evaluates to. Raises SpmdcError, or PoisonedError if it uses a value with an
+        error."""
         if isinstance(node, s.Name):
             return self.name(node)
         if isinstance(node, _PLAIN):
@@ -120,7 +121,8 @@ class Evaluator:
                 raise error("E001", "mesh axes are here, where a value is needed", node.span)
 
     def exprs(self, nodes: Iterable[s.Expr]) -> list[Item]:
-        """What several expressions are. Raises SpmdcError with the errors of all, or PoisonedError."""
+        """The items that several expressions evaluate to. Raises SpmdcError with the errors of all, or
+        PoisonedError."""
         faults = Faults()
         items: list[Item] = []
         for node in nodes:
@@ -163,7 +165,7 @@ class Evaluator:
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
     def binary(self, node: s.Binary) -> Item:
-        """Chains are walked along their left side, so they may be long."""
+        """Chains are evaluated along their left side without recursion, so they may be long."""
         chain: list[s.Binary] = []
         first: s.Expr = node
         while isinstance(first, s.Binary):
@@ -191,13 +193,13 @@ class Evaluator:
         return self.emitter.infix(node.op, *self.computed((a, b), compared=node.op in COMPARISONS))
 
     def computed(self, operands: Sequence[Operand], *, compared: bool = False) -> Sequence[Operand]:
-        """Operands as they enter arithmetic, which tensors of one type that are compared do not."""
+        """Operands in the precision of arithmetic. Tensors of one type that are compared are not converted."""
         if compared and len({v.dtype for v in operands if isinstance(v, Value)}) < 2:
             return operands
         return [self.emitter.computed(v) if isinstance(v, Value) else v for v in operands]
 
     def element_type(self, name: str) -> DType | None:
-        """The element type that a name stands for, unless it stands for something else."""
+        """The element type that a name refers to, unless it refers to something else."""
         item = self.scope.find(name)
         return DTYPES.get(name) if item is None else item if isinstance(item, DType) else None
 
@@ -221,7 +223,7 @@ class Evaluator:
         return items[place]
 
     def slice(self, base: Value, node: s.Index) -> Value:
-        """`x[a:b:c, i, :]`: slicing as numpy's. An integer drops its dim, and may be one that the program computes."""
+        """`x[a:b:c, i, :]`: slicing as in numpy. An integer drops its dim, and may be computed by the program."""
         if len(node.parts) > base.type.rank:
             raise error("E201", f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}", node.span)
         start, limit, stride = [0] * base.type.rank, list(base.shape), [1] * base.type.rank
@@ -251,7 +253,7 @@ class Evaluator:
         return self.emitter.reshape(result, kept)
 
     def at(self, x: Value, places: Mapping[int, Value]) -> Value:
-        """One element along each of the dims that have a place; one that is out of range is taken for the nearest."""
+        """One element along each of the dims with a place; an index out of range is clamped."""
         zero = self.emitter.constant(0, next(iter(places.values())).dtype)
         starts = [places.get(d, zero) for d in range(x.type.rank)]
         sizes = tuple(1 if d in places else n for d, n in enumerate(x.shape))
@@ -293,7 +295,7 @@ class Evaluator:
         return item
 
     def applied(self, node: s.Call) -> Item:
-        """What an op, a function or a composition returns."""
+        """The results of an op, a function or a composition."""
         name = node.name
         opdef = OPS.get(name)
         if name == "call":  # `call(v, function=layer)`, which is how a call is printed.
@@ -334,7 +336,7 @@ class Evaluator:
         raise error("E103", f"there is no op, function or composition {name!r}", node.name_span, help=hint)
 
     def _as_function(self, name: str, known: Collection[str]) -> str:
-        """What to write for a function of a module, or a method of a value."""
+        """The help for a function of a module, or a method of a value."""
         base, _, function = name.rpartition(".")
         if not base or function not in known:
             return ""
@@ -342,8 +344,8 @@ class Evaluator:
         return f"functions are called by their names alone: {function}({first}…)"
 
     def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
-        """Whether the arguments fit the op itself, so that a composition of the same name is not meant: a plan has ops
-        only."""
+        """Whether the arguments fit the op itself, so that it is not a composition of the same name. In a plan all
+        calls are ops."""
         if self.context.stage == "plan":
             return True
         if opdef.name in ("select", "clamp") or any(self.is_list(a) for a in node.args):
@@ -358,7 +360,7 @@ class Evaluator:
         return named or isinstance(node, s.Array | s.Literal)
 
     def op(self, node: s.Call, opdef: OpDef) -> Item:
-        """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
+        """An op by its own name. Positional arguments after the operands are attributes, in their order."""
         is_inside = self.context.has_manual and opdef.family == "collective"
         if self.context.stage not in opdef.stages and not is_inside:
             where = _WHERE[opdef.stages[0]]
@@ -379,7 +381,8 @@ class Evaluator:
         return one_or_several(self.emitter.ops(opdef.name, operands, attrs))
 
     def operands(self, opdef: OpDef, items: Sequence[Item], node: s.Call) -> tuple[Value, ...]:
-        """Tensors. Numbers become what the op needs there, and elementwise ops broadcast."""
+        """The operands as tensors. Numbers are converted as the op requires, and operands of elementwise ops
+        broadcast."""
         tensors = [i for i in items if isinstance(i, Value)]
         if len(tensors) == len(items):
             if opdef.family == "elementwise" and len(items) == 2 and tensors[0].shape != tensors[1].shape:
@@ -397,7 +400,8 @@ class Evaluator:
         )
 
     def computed_items(self, items: Sequence[Item], opdef: OpDef) -> Sequence[Item]:
-        """The items of a call, its tensors as they enter arithmetic, if the op does not name an element type itself."""
+        """The items of a call, with tensors in the precision of arithmetic, unless the op specifies an element type
+        itself."""
         if any(a.kind == "dtype" for a in opdef.attrs):
             return items
         tensors = iter(self.computed([i for i in items if isinstance(i, Value)], compared=opdef.name == "compare"))
@@ -466,7 +470,7 @@ class Evaluator:
         return one_or_several(self.emitter.ops("map", operands, {"function": name}, span=node.span, types=types))
 
     def signature(self, name: str, node: s.Call) -> Signature:
-        """The signature of a function that is called here. Raises SpmdcError (E103), or PoisonedError."""
+        """The signature of a called function. Raises SpmdcError (E103), or PoisonedError."""
         if name not in self.context.signatures:
             hint = suggest(name, self.context.signatures)
             raise error("E103", f"there is no function {name!r}", node.name_span, help=hint)
@@ -541,7 +545,7 @@ class Evaluator:
 
 
 def _function_named(node: s.Call) -> str:
-    """The function that `call(…, function=f)` and `map(…, function=f)` name. Raises SpmdcError (E203)."""
+    """The name of the function in `call(…, function=f)` and `map(…, function=f)`. Raises SpmdcError (E203)."""
     keyword = node.keywords[0] if len(node.keywords) == 1 else None
     if keyword is None or keyword.name != "function" or not isinstance(keyword.value, s.Name):
         message = f"{node.name} needs the attribute 'function'"
@@ -579,6 +583,6 @@ _WHERE: dict[Stage, str] = {
     "spmd": "SPMD programs, which begin with `spmd`",
 }
 _COMPUTING = frozenset({"elementwise", "contraction", "reduction", "window", "convolution"})
-"""The families of ops that compute with floats in the precision that the program asks for."""
+"""The op families that compute floats in the program's precision."""
 _SUGARED = frozenset(COMPOSITIONS) | ANNOTATIONS
-"""Names of ops that something else has too."""
+"""Names of ops that are also names of compositions or annotations."""

@@ -1,6 +1,6 @@
-"""Expands loops: `repeat` into its rounds, `while` and `loop` into the op `while`.
+"""Expands loops: `repeat` is unrolled, `while` and `loop` become the op `while`.
 
-A `loop` counts its rounds, of which the number is known at compile time; so it has a gradient, which is a loop again.
+A `loop` has a counter and a trip count that is known at compile time; so it has a gradient, which is a loop again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BODY = "the body of the loop"
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What a loop carries under a name, what it begins with, and what is written of its type."""
+    """A carried value: its name, its initial value, and its written type."""
 
     target: s.Target
     item: Item
@@ -34,9 +34,9 @@ class _Carried:
 
 
 def expand_loop(block: Statements, node: s.While | s.Repeat) -> Item:
-    """What a loop leaves. Its blocks see the values around it.
+    """The results of a loop. Its blocks see the values around it.
 
-    Raises SpmdcError (E201, E202, E405, and what is wrong with a type), or PoisonedError.
+    Raises SpmdcError (E201, E202, E405, and errors of types), or PoisonedError.
     """
     if isinstance(node, s.While):
         return _while(block, node)
@@ -66,11 +66,11 @@ def _begun(block: Statements, entry: s.Carried) -> _Carried:
     return _Carried(entry.target, item, declared, sharding)
 
 
-# Loops that run when the program does.
+# Loops at run time.
 
 
 class _Loop:
-    """A `while` in the making: the tensors that it begins with, and the parameters that both its regions have."""
+    """A `while` under construction: its initial tensors, and the parameters of both regions."""
 
     def __init__(self, block: Statements, head: Span, carried: Sequence[_Carried]) -> None:
         self.block = block
@@ -84,7 +84,7 @@ class _Loop:
             self.names.append(block.claims.claim(entry.target.name))
 
     def region(self, write: Callable[[Statements], list[Value] | None]) -> Region | None:
-        """A region with what `write` returns of the block that is to hold it; None if that has errors."""
+        """A region whose results are those that `write` returns for its block; None if that has errors."""
         inner = self.block.inner(Scope(self.block.scope), RegionBuilder(self.block.claims.names), self.head)
         for entry, name, init in zip(self.carried, self.names, self.inits, strict=True):
             param = Value(name, init.type, entry.sharding, entry.target.span)
@@ -130,7 +130,7 @@ def _while(block: Statements, node: s.While) -> Item:
 
 
 def _counted(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
-    """A `while` that carries its counter, an s32[], before all else; nobody sees what it is in the end."""
+    """A `while` that carries its counter, an s32[], in front of the other values. The final counter is not a result."""
     counter = _Carried(s.Target(node.counter_span, node.counter), 0)
     loop = _Loop(block, node.head, [counter, *carried])
     names, types = [c.target.name for c in carried], [init.type for init in loop.inits[1:]]
@@ -148,11 +148,11 @@ def _counted(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_
     return one_or_several(tuple(results))
 
 
-# Loops that are unrolled.
+# Unrolled loops.
 
 
 def _unrolled(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
-    """The rounds one behind the other: the counter is a number in each."""
+    """The iterations in sequence: the counter is a number in each."""
     items = tuple(c.item for c in carried)
     for counter in range(rounds):
         items = _round(block, node, counter, carried, items)
@@ -164,7 +164,7 @@ def _unrolled(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[
 def _round(
     block: Statements, node: s.Repeat, counter: int, carried: Sequence[_Carried], items: tuple[Item, ...]
 ) -> tuple[Item, ...]:
-    """One round of an unrolled loop: the items that the next one begins with."""
+    """One iteration of an unrolled loop: the items that the next one begins with."""
     inner = block.inner(Scope(block.scope), block.builder, node.span)
     inner.scope.bind(node.counter, counter, node.counter_span)
     for entry, item in zip(carried, items, strict=True):

@@ -1,4 +1,4 @@
-"""Expands manual regions: what is passed to them, their bodies, and what they return."""
+"""Expands manual regions: their operands, their bodies, and their results."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from spmdc.frontends.spmd.syntax import nodes as s
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A tensor around the region, and how it is sharded."""
+    """A tensor outside the region, and its sharding."""
 
     type: TensorType
     sharding: Sharding
     written: TensorType | None = None
-    """The type of a shard that is written, if one is."""
+    """The written type of a shard, if any."""
 
 
 def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]) -> Item:
-    """A `manual` op. The block sees no tensors but its parameters.
+    """A `manual` op. Its block sees no tensors except its parameters.
 
-    Raises SpmdcError (E203, E405, E409, E410, and what is wrong with a type), or PoisonedError.
+    Raises SpmdcError (E203, E405, E409, E410, and errors of types), or PoisonedError.
     """
     if block.context.stage == "spmd":
         raise error("E406", "manual regions belong to global programs, and this is an SPMD one", node.head)
@@ -90,7 +90,7 @@ def _axes(block: Statements, node: s.Expr | None, head: Span) -> tuple[AxisRef, 
 
 
 def _passed(block: Statements, passed: s.Passed) -> tuple[Value, _Whole]:
-    """The tensor that is passed, and of what the region gets a shard."""
+    """The operand, and the tensor that the region gets a shard of."""
     if passed.local is not None and passed.of is None:
         message = f"parameter {passed.name!r} of a manual region must say of what it is a shard"
         raise error("E410", message, passed.local.span, help=f"{passed.name} of f32[16@x, 8] = …")
@@ -119,12 +119,12 @@ def _placed(block: Statements, node: s.TypeExpr) -> _Whole:
 
 
 def _unplaced(block: Statements, type: TensorType) -> _Whole:
-    """The same on all devices along the manual axes, and along the others as it comes."""
+    """A tensor that is equal on all devices along the manual axes, with open dims along the free ones."""
     return _Whole(type, Sharding.unknown(block.context.meshes.default, type.rank))
 
 
 def _shard(passed: s.Passed, whole: _Whole, manual: Manual) -> TensorType:
-    """The type of the parameter. Raises SpmdcError (E409) if another one is written."""
+    """The type of the parameter. Raises SpmdcError (E409) if another type is written."""
     local = inner_type(whole.type, whole.sharding, manual)
     if whole.written not in (None, local):
         assert passed.local is not None
@@ -141,7 +141,7 @@ def _declared(block: Statements, target: s.Target) -> _Whole | None:
 def _returned(
     inner: Statements, item: Item, span: Span, declared: _Whole | None, manual: Manual
 ) -> tuple[Value, _Whole]:
-    """A value that the region returns, and of what it is a shard. Raises SpmdcError (E405) if the two do not fit."""
+    """A result of the region, and the tensor that it is a shard of. Raises SpmdcError (E405) if they do not match."""
     if declared is None:
         inner.evaluator.emitter.span = span
         value = inner.evaluator.emitter.tensor(item)

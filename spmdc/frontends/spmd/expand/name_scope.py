@@ -1,4 +1,4 @@
-"""The names that a function has, and what its blocks return."""
+"""The names of a function, and the results of its blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmdc.frontends.spmd.items import Item
 
 @dataclass
 class NameScope:
-    """The names of one function. Those that the text writes are kept for the values that it binds to them."""
+    """The names of one function. Those in the text are reserved for the values that it binds to them."""
 
     written: set[str]
     names: Names = field(default_factory=Names)
@@ -23,7 +23,7 @@ class NameScope:
         self.names.used |= self.written
 
     def reserve(self, name: str) -> str:
-        """Keeps a free name for a value still to come, which then claims it."""
+        """Reserves a free name for a later value, which then claims it."""
         if name not in self.names.used:
             self.written.add(name)
             self.names.used.add(name)
@@ -39,7 +39,7 @@ class NameScope:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a block returns: items, each with its place."""
+    """The results of a block: items, each with its span."""
 
     items: tuple[tuple[Item, Span], ...]
     span: Span

@@ -1,7 +1,7 @@
-"""Syntax tree to program: consts, meshes and signatures first, then each function's body.
+"""From a syntax tree to a program: consts, meshes and signatures first, then the body of each function.
 
-Errors are collected over the whole program; a value, const or function that has one is poisoned, so that what
-follows from it is not reported again.
+Errors are collected over the whole program. A value, const or function with an error is poisoned, so that its
+consequences are not reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ENTRY = "main"
 def expand(
     module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics, bound: Bound | None = None
 ) -> Program | None:
-    """The program, or None if there are errors, which are then in `found`. What names stand for goes to `bound`."""
+    """The program, or None if there are errors, which are added to `found`. The bindings of names are added to
+    `bound`."""
     context = Context(
         source, found, module.locations, consts=Scope(bound=bound, source=source, incomplete=module.is_incomplete)
     )
@@ -67,12 +68,12 @@ def _weights(entry: Signature | None) -> dict[str, Initializer]:
 
 
 def _evaluator(context: Context, span: Span) -> Evaluator:
-    """Evaluates what must be known before any function: ops that it should build are errors."""
+    """An evaluator for what must be known before any function: ops are errors in it."""
     return Evaluator(context, "", RegionBuilder(), context.consts, span)
 
 
 def _constant(context: Context, node: s.Expr, what: str, written: Collection[str] = ()) -> Item:
-    """What an expression is at compile time. `written` are the names of all consts."""
+    """The value of an expression at compile time. `written` has the names of all consts."""
     evaluator = _evaluator(context, node.span)
     evaluator.written = written
     item = evaluator.expr(node)
@@ -110,7 +111,7 @@ def _mesh(context: Context, item: s.MeshItem) -> None:
 
 
 def _precision(context: Context, item: s.DefaultPrecision) -> None:
-    """Notes what the functions of a file compute floats in."""
+    """Records the precision of floats for the functions of a file."""
     source = item.span.source
     is_second = source in context.precisions
     context.precisions[source] = None
@@ -129,7 +130,7 @@ def _precision(context: Context, item: s.DefaultPrecision) -> None:
 
 
 def _signatures(context: Context, functions: list[s.FunctionItem]) -> list[tuple[s.FunctionItem, Signature | None]]:
-    """Makes the signatures known, and returns the functions with them, without those whose name is taken."""
+    """Records the signatures, and returns the functions with them, without those with duplicate names."""
     kept: list[tuple[s.FunctionItem, Signature | None]] = []
     for item in functions:
         if item.name in context.signatures:
@@ -144,7 +145,7 @@ def _signatures(context: Context, functions: list[s.FunctionItem]) -> list[tuple
 
 
 def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
-    """A function's signature, its faulty parts marked; None if there is no telling what it takes."""
+    """A function's signature, with its faulty parts marked; None if its parameters are unknown."""
     if item.header is None:
         return None
     params, results = item.header
@@ -164,7 +165,7 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
 
 
 def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> set[str]:
-    """The names that are there more than once, which are reported."""
+    """The names that occur more than once, which are reported."""
     seen: set[str] = set()
     twice: set[str] = set()
     for param in params:
@@ -177,7 +178,7 @@ def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> s
 
 
 def _param(context: Context, param: s.Param) -> ParamSpec:
-    """A parameter or result. Errors are reported; without its placement it is known, without its type it is not."""
+    """A parameter or result. Errors are reported. Without its sharding it is known, without its type it is not."""
     evaluate = _evaluator(context, param.span).expr
     type: TensorType | None = None
     of: TensorType | None = None
@@ -196,7 +197,7 @@ def _param(context: Context, param: s.Param) -> ParamSpec:
 
 
 def _with_initializer(context: Context, function: s.FunctionItem, param: s.Param, spec: ParamSpec) -> ParamSpec:
-    """With what it holds at first. Errors are reported, and leave it an input."""
+    """The parameter with its initial value. If that has errors, they are reported, and the parameter is an input."""
     if param.initial is None:
         return spec
     with context.reporting():
@@ -211,7 +212,7 @@ def _with_initializer(context: Context, function: s.FunctionItem, param: s.Param
 
 
 def _check_shard(context: Context, type: s.TypeExpr) -> None:
-    """Raises SpmdcError (E406, E303) if the type may not be one of a shard."""
+    """Raises SpmdcError (E406, E303) if the type cannot be that of a shard."""
     if context.stage != "spmd":
         raise error(
             "E406",
@@ -225,7 +226,7 @@ def _check_shard(context: Context, type: s.TypeExpr) -> None:
 
 
 def _result_names(item: s.FunctionItem, results: tuple[s.Param, ...]) -> list[str]:
-    """Names for all results: those written, else those of the values returned, else `out`."""
+    """Names for all results: those in the text, else those of the returned values, else `out`."""
     last = item.body[-1] if item.body else None
     returned = last.values if isinstance(last, s.Return) and len(last.values) == len(results) else ()
     names: list[str] = [r.name for r in results]
@@ -274,7 +275,7 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
 
 
 def _refuse_nowhere(context: Context, function: Function) -> None:
-    """Tells of `shard` ops that do not say where."""
+    """Reports `shard` ops without a sharding."""
     for op in walk(function.body):
         if op.name != "shard" or op.result.sharding is not None or is_hint(op):
             continue
@@ -307,7 +308,7 @@ def _results(block: StatementExpander, signature: Signature | None) -> list[Valu
 
 
 def _result(block: StatementExpander, item: Item, result: Result, span: Span) -> Value:
-    """A returned value. Raises SpmdcError (E401) if it is not of the type that is declared."""
+    """A returned value. Raises SpmdcError (E401) if it does not have the declared type."""
     block.evaluator.emitter.hint = result.name
     value = block.evaluator.emitter.as_declared(block.as_result(item, result.type, span), result.type)
     if value.type != result.type:

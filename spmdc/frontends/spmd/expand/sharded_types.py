@@ -34,16 +34,17 @@ class Meshes:
     meshes: list[Mesh] = field(default_factory=list[Mesh])
     owner: dict[str, Mesh] = field(default_factory=dict[str, Mesh])
     faulty: bool = False
-    """Whether a mesh item did not make sense: axes that are not found may be its."""
+    """Whether a mesh item has errors, so that unknown axes may be its."""
     in_plan: bool = False
-    """Whether anything can be a sum, as in plans: of elements that one device has each, and the others nothing."""
+    """Whether all element types can have pending sums, as in plans: of one device's element and nothing on the
+    others."""
 
     @property
     def default(self) -> Mesh:
         return self.meshes[0] if self.meshes else Mesh(())
 
     def add(self, mesh: Mesh) -> Mesh:
-        """The mesh, kept once however often it is asked for."""
+        """The mesh, added if it is new."""
         if mesh in self.meshes:
             return mesh
         self.meshes.append(mesh)
@@ -151,11 +152,12 @@ def tensor_type(node: s.TypeExpr, evaluate: Evaluate, scope: Scope) -> TensorTyp
 
 
 _OTHER_NAMES = {"float": "f", "int": "s", "i": "s", "uint": "u", "ui": "u", "complex": "c", "fp": "f"}
-"""How numpy, MLIR and others begin the names of element types."""
+"""The beginnings of element type names in numpy, MLIR and others."""
 
 
 def dtype_named(name: str, span: Span, scope: Scope) -> DType:
-    """The element type of that name, or that a const of the name is. Raises SpmdcError (E101), or PoisonedError."""
+    """The element type with that name, or that a const with that name equals. Raises SpmdcError (E101), or
+    PoisonedError."""
     dtype = DTYPES.get(name) or scope.lookup(name)
     if dtype is None and scope.may_lack():
         raise PoisonedError
@@ -172,7 +174,8 @@ def dtype_named(name: str, span: Span, scope: Scope) -> DType:
 
 
 def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Sharding | None:
-    """The sharding that a type is annotated with, or None, as where an axis may be one of a mesh with errors.
+    """The sharding that a type is annotated with. None if there is none, or if an axis may be one of a mesh with
+    errors.
 
     Raises SpmdcError (E301, E302, E303, E306, E307, E308).
     """
@@ -195,7 +198,7 @@ def _named_axes(node: s.TypeExpr) -> list[s.Axis]:
 
 
 def _mesh_of(node: s.TypeExpr, meshes: Meshes) -> Mesh:
-    """The one mesh whose axes the type names."""
+    """The mesh whose axes the type names."""
     owners = {meshes.owner[a.name]: a for a in _named_axes(node)}
     if len(owners) > 1:
         shown = " and ".join(repr(a.name) for a in owners.values())
@@ -226,7 +229,7 @@ _FAULT_HELP = {
 def check_sharding(sharding: Sharding, shape: Sequence[int], span: Span, axis_spans: Sequence[Span] = ()) -> None:
     """Raises SpmdcError (E301, E302, E303, E307, E308) if the sharding does not fit the shape.
 
-    `axis_spans` are the places of its axes, where the text names each of them.
+    `axis_spans` has the spans of its axes, if the text names each of them.
     """
     faults = sharding_faults(sharding, shape)
     if not faults:
@@ -236,7 +239,7 @@ def check_sharding(sharding: Sharding, shape: Sequence[int], span: Span, axis_sp
 
 
 def _clashing(sharding: Sharding, spans: Sequence[Span]) -> list[Span]:
-    """The places of the axes that clash with one before them, once for each fault that they are."""
+    """The spans of the axes that conflict with an earlier one, once for each fault."""
     found: list[Span] = []
     axes = list(sharding.used_axes())
     for i, (axis, span) in enumerate(zip(axes, spans, strict=False)):
@@ -246,7 +249,7 @@ def _clashing(sharding: Sharding, spans: Sequence[Span]) -> list[Span]:
 
 
 def to_become(wanted: TensorType, given: TensorType) -> str:
-    """What makes a tensor of one type one of another, as help for an error."""
+    """How to convert a tensor of one type to another, as help for an error."""
     if wanted.shape == given.shape:
         return f"{wanted.dtype}(x) converts it, or declare it {given}"
     sizes = f"[{', '.join(map(str, wanted.shape))}]"

@@ -1,6 +1,7 @@
 """Expands the statements of a block: binds names, checks written types, builds choices.
 
-Each value that a statement binds has the statement's name; what an expression makes on the way is numbered after it.
+Each value that a statement binds has the statement's name; the intermediate values of an expression are numbered after
+it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _CHOOSERS = ("the index of a case", "the condition")
 
 @dataclass(frozen=True, slots=True)
 class ReturnedSoFar:
-    """What a `return` returns as far as it is known, errors or not; None stands for what has an error."""
+    """The items of a `return` as far as they are known, with errors or not; None stands for one with an error."""
 
     items: tuple[tuple[Item | None, Span], ...]
     span: Span
 
 
 def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
-    """Every name that the statements bind, those of inner blocks included."""
+    """All names that the statements bind, those of inner blocks included."""
     for statement in statements:
         if isinstance(statement, s.Assign):
             yield from (t.name for t in statement.targets)
@@ -61,7 +62,7 @@ def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
 
 
 class StatementExpander:
-    """One region in the making."""
+    """Expands the statements of one region."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class StatementExpander:
         return StatementExpander(self.context, self.function, self.claims, scope, builder, span, precision)
 
     def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
-        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
+        """Expands the statements; None if there were errors, which are reported. `hints` are names for the results."""
         returned: Returned | None = None
         ended = False
         for statement in statements:
@@ -110,7 +111,7 @@ class StatementExpander:
         return None if self.failed else returned
 
     def leave_out(self, statement: s.Faulty) -> None:
-        """What the parser has reported; its names are poisoned."""
+        """Skips a statement with a syntax error, which is reported already; its names are poisoned."""
         self.failed = True
         for name in statement.names:
             self.scope.poison(name)
@@ -152,7 +153,7 @@ class StatementExpander:
         self.locate(statement, first_op)
 
     def made_since(self, first_op: int) -> set[Value]:
-        """The results of the ops from there on: values that are still without a name of their own."""
+        """The results of the ops from `first_op` on: values that have no final names yet."""
         return {v for op in self.builder.ops[first_op:] for v in op.results}
 
     def bind(self, target: s.Target, item: Item, fresh: set[Value]) -> None:
@@ -181,9 +182,8 @@ class StatementExpander:
         return type, type_sharding(target.type, type, self.context.meshes)
 
     def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
-        """The value under its name and with its annotation. One that this statement made takes both as it is;
-        another one is annotated by a `shard` op, and otherwise just known by a further name.
-        """
+        """The value with its name and its annotation. A value that this statement made is changed in place; any other
+        is annotated by a `shard` op, or otherwise only gets an additional name."""
         if value in fresh and (sharding is None or value.sharding in (None, sharding)):
             _complete(value, self.claims.claim(name), sharding or value.sharding)
             return value
@@ -196,10 +196,10 @@ class StatementExpander:
         return placed
 
     def locate(self, statement: s.Assign, first_op: int) -> None:
-        """Gives an op in printed form the source location that its trailing comment says.
+        """Gives an op in printed form the source location in its trailing comment.
 
-        In a text where ops have such comments, an op without one has no location. What is wrong with a plan is wrong in
-        its own text: there the results keep their place.
+        In a text whose ops have such comments, an op without one has no location. Errors in a plan are errors in its
+        own text, so the results keep their positions there.
         """
         value, locations = statement.value, self.context.locations
         if not locations or len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
@@ -214,7 +214,7 @@ class StatementExpander:
         op, span = self.builder.ops[-1], None
         cause = op.cause
         if location is not None:
-            # What the comments of a plan have is what its ops cost; they state their causes themselves.
+            # The trailing comments of a plan have costs; ops have their causes as attributes.
             if location.reason and self.context.stage != "plan":
                 cause = read_cause(location.reason)
             if location.file:
@@ -241,7 +241,7 @@ class StatementExpander:
         return None if self.failed else Returned(tuple(items), statement.span)
 
     def given(self, node: s.Expr, hint: str) -> tuple[Item, ...]:
-        """What one expression after `return` is. A value made there is named like the result that it is."""
+        """The items of one expression after `return`. A value that is made there gets the name of the result."""
         first_op = len(self.builder.ops)
         self.evaluator.emitter.hint = self.claims.reserve(hint)
         item = self.evaluate(node)
@@ -250,7 +250,7 @@ class StatementExpander:
         return tuple(self.settle(i, hint, None, fresh) if isinstance(i, Value) else i for i in items)
 
     def evaluate(self, node: s.Expr, targets: Sequence[s.Target] = ()) -> Item:
-        """An expression, which may consist of blocks. `targets` are what its values are bound to."""
+        """The item of an expression, which may consist of blocks. `targets` are what its values are bound to."""
         if isinstance(node, s.While | s.Repeat):
             return expand_loop(self, node)
         if isinstance(node, s.Case):
@@ -266,7 +266,7 @@ class StatementExpander:
     # Choices.
 
     def choice(self, node: s.Case) -> Item:
-        """A `case` op, or, where the index is known at compile time, what the block it chooses returns."""
+        """A `case` op, or, if the index is known at compile time, the results of the chosen block."""
         chooser = self.evaluator.expr(node.chooser)
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
@@ -274,7 +274,8 @@ class StatementExpander:
         return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.head)
 
     def checkpoint(self, node: s.Checkpoint, targets: Sequence[s.Target]) -> Item:
-        """A `checkpoint` op, or its block in place. What it returns and makes there is named as its results are."""
+        """A `checkpoint` op, or its block in place. Its results and the values that are made for them have the names of
+        the targets."""
         if self.context.stage != "global":
             raise error("E406", "checkpoints belong to global programs", node.head, help="write what is inside alone")
         if node.condition is not None and not self.is_so(node.condition):
@@ -289,7 +290,7 @@ class StatementExpander:
         written: Sequence[tuple[Sequence[s.Statement], Sequence[str]]],
         head: Span,
     ) -> Item:
-        """An op that returns what one of some blocks does; with each are names for what it returns."""
+        """An op that returns the results of one of several blocks, each with names for its results."""
         what = "branch" if operands else name
         blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), head) for _ in written]
         given = [
@@ -307,7 +308,7 @@ class StatementExpander:
         return one_or_several(self.evaluator.emitter.ops(name, operands, {}, span=head, regions=regions, types=types))
 
     def index(self, node: s.Case, chooser: Value) -> Value:
-        """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""
+        """The index of a case. The second block of an `if` is the first branch of the op, because its index is 0."""
         wanted = TensorType((), pred if node.by_truth else s32)
         if chooser.type != wanted:
             what = _CHOOSERS[node.by_truth]
@@ -315,20 +316,20 @@ class StatementExpander:
         return self.evaluator.emitter.convert(chooser, s32) if node.by_truth else chooser
 
     def chosen(self, node: s.Case, chooser: float) -> Item:
-        """What one of the blocks returns, expanded in place; the others leave no trace."""
+        """The results of one of the blocks, expanded in place; the others are dropped."""
         place = expect_int(int(chooser) if node.by_truth else chooser, node.chooser.span, _CHOOSERS[0])
         last = len(node.branches) - 1
         return self.in_place(node.branches[place if 0 <= place <= last else last], node.head)
 
     def precision(self, node: s.Precision) -> Item:
-        """What a block returns in which floats are computed in an element type."""
+        """The results of a block in which floats are computed in an element type."""
         if self.context.stage != "global":
             help_text = "write the converts: convert(x, dtype=bf16)"
             raise error("E406", "precisions belong to global programs", node.head, help=help_text)
         return self.in_place(node.body, node.head, float_type(self.evaluator.expr(node.dtype), node.dtype.span))
 
     def in_place(self, statements: Sequence[s.Statement], head: Span, precision: DType | None = None) -> Item:
-        """What the statements of a block return, whose ops are this block's, but perhaps in another precision."""
+        """The results of statements that are expanded into this block, possibly in another precision."""
         block = self.inner(Scope(self.scope), self.builder, head)
         block.evaluator.emitter.precision = precision or block.evaluator.emitter.precision
         returned = block.run(statements, _branch_hints(statements), head, "a branch")
@@ -337,13 +338,13 @@ class StatementExpander:
         return self.together([item for item, _ in returned.items])
 
     def is_so(self, node: s.Expr) -> bool:
-        """A condition that is known at compile time."""
+        """The value of a condition that is known at compile time."""
         item = self.evaluator.expr(node)
         number = int(item) if isinstance(item, bool) else item
         return bool(expect_int(number, node.span, "what a checkpoint depends on"))
 
     def together(self, items: Sequence[Item]) -> Item:
-        """Items as one, those of several as tensors."""
+        """Several items as one; tensors if there are several."""
         return items[0] if len(items) == 1 else Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
 
     def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
@@ -361,7 +362,7 @@ class StatementExpander:
         return results
 
     def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
-        """What is returned, as a tensor; a number takes the type that is wanted."""
+        """A returned item as a tensor; a number takes the wanted type."""
         self.evaluator.emitter.span = span
         if isinstance(item, Value | int | float | tuple):
             return self.evaluator.emitter.tensor(item, type)
@@ -369,7 +370,7 @@ class StatementExpander:
 
 
 def float_type(item: Item, span: Span) -> DType:
-    """The element type that floats are to be computed in. Raises SpmdcError (E207)."""
+    """The element type in which floats are to be computed. Raises SpmdcError (E207)."""
     if isinstance(item, DType) and item.is_float:
         return item
     help_text = "precision(bf16) { … }, or a const: const A = where(SHORT, bf16, f32)"
@@ -377,13 +378,13 @@ def float_type(item: Item, span: Span) -> DType:
 
 
 def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:
-    """Names for what the last statement, a `return`, makes."""
+    """Names for the values of the last statement, if it is a `return`."""
     last = statements[-1] if statements else None
     return ("branch",) * len(last.values) if isinstance(last, s.Return) else ()
 
 
 def _result_types(branches: Sequence[Returned]) -> list[TensorType]:
-    """For each place, the type of the first tensor that a branch returns there; numbers take it."""
+    """For each position, the type of the first tensor that a branch returns there, which numbers take."""
     types: list[TensorType] = []
     for i, (first, _) in enumerate(branches[0].items):
         items = [b.items[i][0] for b in branches if i < len(b.items)]
@@ -394,7 +395,7 @@ def _result_types(branches: Sequence[Returned]) -> list[TensorType]:
 
 
 def _complete(value: Value, name: str, sharding: Sharding | None, span: Span | None = None) -> None:
-    """Gives a value that is still in the making, and known to nobody else, its name, annotation and source."""
+    """Sets the name, annotation and span of a value that is under construction, and not used elsewhere."""
     object.__setattr__(value, "name", name)
     object.__setattr__(value, "sharding", sharding)
     if span is not None:

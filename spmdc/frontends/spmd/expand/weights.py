@@ -1,4 +1,4 @@
-"""What weights hold at first: the `= normal(0.02)` behind parameters of the entry."""
+"""The initial values of weights: the `= normal(0.02)` after parameters of the entry."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _HELP = f"a weight holds a number, or what one of these draws: {', '.join(_FORMS
 
 
 def initializer(node: s.Expr, dtype: DType, evaluate: Evaluate) -> Initializer:
-    """What an expression says of the elements of a weight. `evaluate` gives what it is at compile time. Raises
-    SpmdcError (E201, E203, E207, E414, and what `evaluate` raises)."""
+    """The initializer that an expression specifies for a weight. `evaluate` evaluates it at compile time. Raises
+    SpmdcError (E201, E203, E207, E414, and errors of `evaluate`)."""
     name = node.name if isinstance(node, s.Call) else node.id if isinstance(node, s.Name) else ""
     if isinstance(node, s.Call) and name in DRAWN:
         return _drawn(node, dtype, evaluate)

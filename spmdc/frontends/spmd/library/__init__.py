@@ -1,1 +1,1 @@
-"""What the language has beyond ops: functions that are said in ops, such as einsum, softmax and rng."""
+"""Compositions: functions of the language that expand to ops, such as einsum, softmax and rng."""

@@ -1,8 +1,8 @@
 """How compositions are declared: a Python function whose signature is the composition's signature.
 
-The annotation of each parameter says what it takes: `Value` a tensor, `Operand` a tensor or a number, `Values` a
-list of tensors, `int`, `Ints`, `float`, `bool`, `DType`, `TensorType`, `str`, `Item` anything. One with `| None` may be
-left out.
+The annotation of each parameter specifies its kind: `Value` is a tensor, `Operand` a tensor or a number, `Values` a
+list of tensors, `int`, `Ints`, `float`, `bool`, `DType`, `TensorType`, `str`, `Item` anything. A parameter with `|
+None` may be omitted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ParamRule:
 @dataclass(frozen=True, slots=True)
 class Composition:
     """A named composition. `expand` takes an emitter, then the arguments by name. One that `computes` does so in the
-    precision that the program asks for; others move, choose, make or convert elements."""
+    program's precision; others move, choose, make or convert elements."""
 
     name: str
     params: tuple[ParamRule, ...]
@@ -66,7 +66,7 @@ def composition(*aliases: str, computes: bool = True) -> Callable[[Expand], Expa
 
 
 def declare(name: str, function: Expand, *, computes: bool = True) -> None:
-    """Declares a composition. Its parameters are the function's behind the emitter, but for those by keyword alone."""
+    """Declares a composition. Its parameters are the function's, except the emitter and keyword-only ones."""
     assert name not in COMPOSITIONS, name
     rules = tuple(
         ParamRule(p.name, str(p.annotation).removesuffix(" | None"), p.default is not p.empty)

@@ -75,7 +75,7 @@ def _sizes(e: Emitter, inputs: Sequence[str], operands: Sequence[Value]) -> dict
 
 
 def _diagonal(e: Emitter, x: Value, letters: str) -> tuple[Value, str]:
-    """Repeated letters, one by one: what is off the diagonal becomes 0, and the second dim is summed away."""
+    """Handles repeated letters, one by one: elements off the diagonal become 0, and the second dim is summed."""
     while len(set(letters)) < len(letters):
         second = next(i for i, c in enumerate(letters) if c in letters[:i])
         first = letters.index(letters[second])
@@ -98,7 +98,7 @@ def _sum_away(e: Emitter, x: Value, letters: str, kept: str) -> tuple[Value, str
 
 
 def _multiply(e: Emitter, a: Value, left: str, b: Value, right: str, output: str) -> tuple[Value, str]:
-    """The product, with the letters of its dims: batch, then those of a alone, then those of b alone."""
+    """The product, with the letters of its dims: batch, then those of a only, then those of b only."""
     if a.dtype != b.dtype:
         raise error(
             "E201",

@@ -1,4 +1,4 @@
-"""Builds ops for expressions: literals, broadcasting, infix operators. What compositions are written in."""
+"""Emits ops for expressions: literals, broadcasting, infix operators. Compositions are written with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LARGEST_PRODUCT = 8
 
 
 class Emitter:
-    """Appends ops to a region, each with the name hint and the source span that hold at the time.
+    """Appends ops to a region, each with the current name hint and source span.
 
-    Operands are tensors or numbers; a number takes the other operand's element type. Shapes broadcast as numpy's.
+    Operands are tensors or numbers; a number takes the other operand's element type. Shapes broadcast as in numpy.
     Errors are SpmdcErrors at `span`.
     """
 
@@ -33,10 +33,10 @@ class Emitter:
         self.span = span
         self.hint = hint
         self.precision = precision
-        """What floats are computed in, if the program says it for what is expanded."""
+        """The element type in which floats are computed, if the program specifies one."""
 
     def op(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
-        """An op of one result."""
+        """Emits an op with one result."""
         (result,) = self.ops(opname, operands, attrs)
         return result
 
@@ -51,7 +51,7 @@ class Emitter:
         regions: tuple[Region, ...] = (),
         types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
-        """An op of any number of results. `types` are theirs where no type rule infers them."""
+        """Emits an op with any number of results. `types` has theirs if no type rule infers them."""
         names, span = (self.hint,) * max(len(operands) + 1, len(types or ())), span or self.span
         results = self.builder.append(
             opname, operands, attrs, names=names, shardings=shardings, span=span, regions=regions, types=types
@@ -63,16 +63,16 @@ class Emitter:
     # Literals and shapes.
 
     def literal(self, value: Number, dtype: DType) -> Number:
-        """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
+        """The number as an element of that type. Raises SpmdcError (E201) if the type does not have it."""
         return as_element(value, dtype, self.span)
 
     def constant(self, value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
-        """A tensor whose every element is that number."""
+        """A tensor filled with that number."""
         type = check_type(TensorType(shape, dtype), self.span)
         return self.op("constant", value=self.literal(value, dtype), type=type)
 
     def scalar_like(self, value: Operand, like: Value) -> Value:
-        """A number as a scalar of the element type of `like`; a tensor as it is."""
+        """A number as a scalar of the element type of `like`; a tensor unchanged."""
         return value if isinstance(value, Value) else self.constant(value, like.dtype)
 
     def full_like(self, value: Number, like: Value) -> Value:
@@ -104,15 +104,16 @@ class Emitter:
 
     @property
     def floats(self) -> DType:
-        """The element type of floats that are made where none is named."""
+        """The default element type of floats."""
         return self.precision or f32
 
     def computed(self, x: Value) -> Value:
-        """A tensor as it enters arithmetic: floats are converted to the precision that the program asks for."""
+        """A tensor in the precision of arithmetic: floats are converted to the program's."""
         return self.convert(x, self.precision) if self.precision is not None and x.dtype.is_float else x
 
     def as_declared(self, x: Value, type: TensorType) -> Value:
-        """A tensor where the program writes its type: under a precision, floats are converted to what is written."""
+        """A tensor converted to its written type: with a precision, floats are converted to the written element
+        type."""
         are_floats = x.dtype.is_float and type.dtype.is_float
         return self.convert(x, type.dtype) if self.precision is not None and are_floats else x
 
@@ -125,7 +126,7 @@ class Emitter:
     # Elementwise.
 
     def common_shape(self, operands: Sequence[Value]) -> tuple[int, ...]:
-        """The shape to which all broadcast. Raises SpmdcError (E201)."""
+        """The shape to which all operands broadcast. Raises SpmdcError (E201)."""
         rank = max(v.type.rank for v in operands)
         shape = [1] * rank
         for v in operands:
@@ -172,7 +173,7 @@ class Emitter:
         return self.op("select", which if not which.type.rank else self.broadcast_to(which, shape), *branches)
 
     def infix(self, op: str, a: Operand, b: Operand) -> Value:
-        """`a op b` of tensors: `//` and `%` round towards negative infinity, as Python's do."""
+        """`a op b` for tensors: `//` and `%` round towards negative infinity, as in Python."""
         if op in COMPARISONS:
             return self.compare(a, b, COMPARISONS[op])
         if op in _INFIX:
@@ -221,7 +222,7 @@ class Emitter:
         return self.op("negate" if op == "-" else "not", a)
 
     def tensor(self, item: Item, type: TensorType | None = None) -> Value:
-        """An item as a tensor: a number as a scalar s32, f32 or pred, or spread over `type` if that is given."""
+        """An item as a tensor: a number as a scalar s32, f32 or pred, or broadcast to `type` if that is given."""
         if isinstance(item, Value):
             return item
         if isinstance(item, tuple):
@@ -246,7 +247,7 @@ class Emitter:
         return self.op("constant", value=value, type=check_type(TensorType(literal.shape, dtype), self.span))
 
     def _typed(self, items: tuple[Item, ...], literal: Flat, dtype: DType) -> tuple[Attr, ...]:
-        """Nested numbers as the element type has them. Raises SpmdcError (E201) if one is none of its."""
+        """Nested numbers converted to the element type. Raises SpmdcError (E201) if the type lacks one."""
         made: Callable[[Any], Number] = float if dtype.is_continuous else bool if dtype == pred else int
         alike = literal.kinds in ({made}, {bool if dtype == pred else int})
         if not (alike and are_all_numbers_of(literal, dtype)):
@@ -256,21 +257,21 @@ class Emitter:
 
 
 def default_dtype(value: Number) -> DType:
-    """The element type that a bare number gets: f32, s32 or pred."""
+    """The default element type of a number: f32, s32 or pred."""
     if isinstance(value, bool):
         return pred
     return s32 if isinstance(value, int) else f32
 
 
 def _each(items: tuple[Any, ...], made: Callable[[Any], Number]) -> tuple[Any, ...]:
-    """Nested numbers, each of that Python type."""
+    """Nested numbers converted to that Python type."""
     if any(isinstance(i, tuple) for i in items[:1]):
         return tuple(_each(row, made) for row in items)
     return tuple(map(made, items))
 
 
 def as_element(value: Number, dtype: DType, span: Span) -> Number:
-    """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
+    """The number as an element of that type. Raises SpmdcError (E201) if the type does not have it."""
     problem = literal_problem(value, dtype)
     if problem:
         raise error("E201", problem, span, help=_literal_help(value, dtype))
@@ -280,7 +281,7 @@ def as_element(value: Number, dtype: DType, span: Span) -> Number:
 
 
 def _literal_help(value: Number, dtype: DType) -> str:
-    """What to write instead of a number that is no element of that type."""
+    """What to write instead of a number that the type does not have."""
     if dtype == pred or isinstance(value, bool):
         return "write true or false" if dtype == pred else f"write {int(value)}"
     if dtype.is_float:
@@ -291,7 +292,7 @@ def _literal_help(value: Number, dtype: DType) -> str:
 
 
 def literal_problem(value: Number, dtype: DType) -> str:
-    """Why a number is no element of that type; empty if it is one."""
+    """Why the type does not have a number; empty if it does."""
     if dtype == pred:
         return "" if isinstance(value, bool) else f"{value} is no truth value, and the elements are pred"
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Named compositions: activations, normalisations, reductions, shapes, selection. Each expands to primitive ops.
 
-Those of 16-bit floats that sum compute in f32 and convert back, as jax.numpy and jax.nn do.
+Compositions of 16-bit floats that sum compute in f32 and convert back, as in jax.numpy and jax.nn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["COMPOSITIONS", "einsum", "randomness", "shaping", "windows"]
 
 
 def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = None) -> tuple[int, ...]:
-    """The dims meant, counted from 0; all of them if none are named."""
+    """The specified dims, counted from 0; all dims if none are specified."""
     if dim is not None:
         dims = (dim,) if dims is None else (*dims, dim)
     if dims is None:
@@ -47,7 +47,7 @@ def _floating(e: Emitter, x: Value, name: str) -> Value:
 
 
 def _keep(e: Emitter, x: Value, shape: tuple[int, ...], dims: Sequence[int], keepdims: bool) -> Value:
-    """A reduced value, with dims of size 1 where dims were reduced if asked for."""
+    """A reduced value, with dims of size 1 in place of the reduced ones if `keepdims`."""
     if not keepdims:
         return x
     return e.reshape(x, tuple(1 if d in dims else n for d, n in enumerate(shape)))

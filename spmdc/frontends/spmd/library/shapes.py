@@ -1,4 +1,4 @@
-"""Compositions that place elements: reshape, transpose, broadcast, joining, padding, matrix products."""
+"""Compositions that rearrange elements: reshape, transpose, broadcast, joining, padding, matrix products."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def _each(e: Emitter, values: Ints | None, rank: int, what: str) -> Ints:
-    """A number for each of `rank` spatial dims; one alone is for all of them."""
+    """A number for each of `rank` spatial dims; a single one applies to all."""
     given = (1,) if values is None else values
     if min(given, default=1) < 1:
         raise error("E201", f"{what} is {list(given)}: the numbers must be positive", e.span)
@@ -27,10 +27,10 @@ def _each(e: Emitter, values: Ints | None, rank: int, what: str) -> Ints:
 
 
 def _paddings(e: Emitter, padding: Item, sizes: Sequence[int], extents: Sequence[int], stride: Sequence[int]) -> Pairs:
-    """What is added before and after each spatial dim, of these sizes, under windows of these extents.
+    """The padding before and after each spatial dim, of these sizes, for windows of these extents.
 
-    `"valid"` adds nothing, `"same"` so much that there is a window for each stride-th element, a number that many on
-    all sides, a list a number or a pair for each dim.
+    `"valid"` adds nothing, `"same"` as much as makes a window for each stride-th element, a number adds as many
+    elements on all sides, and a list has a number or a pair for each dim.
     """
     if isinstance(padding, str):
         if padding.lower() not in ("same", "valid"):
@@ -86,7 +86,7 @@ def avg_pool(e: Emitter, x: Value, window: Ints, stride: Ints | None = None, pad
 
 
 def _pooling(e: Emitter, x: Value, window: Ints, stride: Ints | None, padding: Item) -> dict[str, Ints]:
-    """The attributes of reduce_window. Without `stride`, windows are side by side."""
+    """The attributes of reduce_window. Without `stride`, windows are adjacent."""
     rank = x.type.rank - 2
     if rank < 1:
         raise error("E201", f"pooling takes a batch, spatial dims, and features, and is given {x.type}", e.span)
@@ -148,7 +148,7 @@ def conv(
 
 
 _NEUTRAL = {"padding_low": 0, "padding_high": 0, "window_reversal": 0}
-"""What a setting is where it is left out, if not 1."""
+"""The default of a setting, if it is not 1."""
 
 _ROLES = ("lhs_batch", "lhs_feature", "rhs_input", "rhs_output", "out_batch", "out_feature")
 

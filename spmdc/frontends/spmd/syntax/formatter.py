@@ -1,7 +1,7 @@
 """Formats .spmd texts: two spaces of indent, one statement a line, spaces around infix operators, long lines wrapped.
 
-The layout is computed from the tokens alone, so formatting twice changes nothing, and nothing that was written is lost:
-annotations stay as written, and comments stay where they are.
+The layout is computed from the tokens only, so formatting twice changes nothing, and nothing is lost: annotations are
+kept as written, and comments stay in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = frozenset({"CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN", "DEF"})
 _STAGES = frozenset({"SPMD", "PLAN"})
-"""What a printed program begins with, whose comments are in one column throughout."""
+"""The first words of printed programs, whose comments are all in one column."""
 _COMMA = re.compile(r"\s*,\s*")
 
 
@@ -42,7 +42,7 @@ def format_source(text: str, name: str = "<string>") -> str:
 
 @dataclass
 class _Line:
-    """A finished line, and the comment behind it."""
+    """A finished line, and the comment after it."""
 
     text: str
     comment: str = ""
@@ -50,7 +50,7 @@ class _Line:
 
 @dataclass
 class _Piece:
-    """A token as it is shown: whether a space or, at some cost, a line break may be in front."""
+    """A token in the layout: whether a space is in front and, with a cost, a line break may be."""
 
     text: str
     space: bool
@@ -65,7 +65,7 @@ class _Piece:
     """Whether it is a comma between such entries behind which the line ended."""
     trailing: str = ""
     own: list[str] = field(default_factory=list[str])
-    """Comments on lines of their own behind the token."""
+    """Comments on separate lines after the token."""
 
 
 class _Layout:
@@ -85,7 +85,7 @@ class _Layout:
         self.next_comment = 0
         self.lines: list[_Line] = []
         self.last_line = 0
-        """The line of the source that the text reached."""
+        """The last line of the source that is laid out."""
 
     # Blocks.
 
@@ -220,7 +220,7 @@ class _Layout:
             yield piece
 
     def attach(self, piece: _Piece, i: int, end: int) -> None:
-        """Comments that follow a token: on its line, and before the next token of the same line of layout."""
+        """Comments after a token: on its line, and before the next token of the same line of layout."""
         following = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
         while self.next_comment < len(self.comments):
             comment = self.comments[self.next_comment]
@@ -250,7 +250,7 @@ class _Layout:
         return before == "ARROW" or self.tokens[opened - 2].type == "DEF"
 
     def spaced_equal(self, i: int) -> bool:
-        """Whether `=` binds a name, or says what a weight holds, and gives no argument, axis or devices of a mesh."""
+        """Whether `=` binds a name or an initial value, rather than an argument, an axis, or the devices of a mesh."""
         opened = self.enclosing[i]
         if opened is None or self.tokens[opened].type == "LBRACE":
             return self.tokens[i - 1].text != "devices" or self.tokens[i - 2].type != "RPAR"
@@ -319,7 +319,7 @@ def _joined(pieces: Sequence[_Piece]) -> str:
 
 
 def _best_break(pieces: Sequence[_Piece]) -> int:
-    """Where to break a line: the outermost place, and of those the last; 0 if there is none."""
+    """Where to break a line: the last one of the outermost places; 0 if there is none."""
     best, lowest = 0, 1 << 30
     for i, piece in enumerate(pieces):
         if i and piece.break_cost is not None and piece.break_cost <= lowest:
@@ -328,8 +328,8 @@ def _best_break(pieces: Sequence[_Piece]) -> int:
 
 
 def _aligned(lines: Sequence[_Line], column: int | None) -> Iterator[str]:
-    """The lines with their comments, in that column, or those of neighbouring lines in one, where lines are not too
-    long."""
+    """The lines with their comments in that column, or with those of neighbouring lines in a common column, unless
+    lines become too long."""
     run: list[_Line] = []
     for line in lines:
         if line.comment:

@@ -1,7 +1,7 @@
-"""Cuts a text into tokens, and refuses early what no program is: binary data, endless lines, bottomless nesting.
+"""Cuts a text into tokens, and rejects early what cannot be a program: binary data, very long lines, very deep nesting.
 
-Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers is one token, over however
-many lines, if it is long or stands behind `value=`, which keeps programs with large array literals quick to read.
+Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers is one token, over any number
+of lines, if it is long or follows `value=`, so that programs with large array literals are read quickly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
-"""What a line consists of, but for spaces."""
+"""The tokens of a line, except spaces."""
 _TYPES = {
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON",
     ";": "SEMICOLON", "@": "AT", "?": "QMARK", "~": "TILDE", "-": "MINUS", "=": "EQUAL", "<": "LESSTHAN", "!": "BANG",
@@ -45,7 +45,7 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _OPENERS = {")": "(", "]": "[", "}": "{"}
 _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN\r\n\t]*")
 _LONG = 1 << 14
-"""Characters of a list that is read at once wherever it stands."""
+"""Lists with more characters are read at once wherever they are."""
 _BEFORE_LISTS = frozenset({"EQUAL", "LPAR", "COMMA"})
 _DECODER = json.JSONDecoder()
 _JSON_WORDS = re.compile(r"nan|inf")
@@ -59,7 +59,7 @@ _MEANT = {
     "\u201c": 'strings are in "', "\u201d": 'strings are in "', "\u2018": 'strings are in "',
     "\u2019": 'strings are in "', "\u00a0": "write a space",
 }  # fmt: skip
-"""What some characters that no program contains stand for."""
+"""The likely meaning of some characters that no program contains."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CONTEXTUAL = frozenset(
     {
@@ -88,7 +88,7 @@ _WORDS = CONTEXTUAL | RESERVED
 
 
 class Token:
-    """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
+    """One token, with the attributes that lark uses. `start_pos` is its index among the tokens."""
 
     __slots__ = ("column", "end_column", "end_line", "line", "literal", "start_pos", "text", "type")
 
@@ -121,7 +121,7 @@ class Comment:
 
 @dataclass
 class Tokens:
-    """What a text consists of, and what is wrong with it at this level."""
+    """The tokens of a text, and its errors at this level."""
 
     source: Source
     tokens: list[Token] = field(default_factory=list[Token])
@@ -130,11 +130,11 @@ class Tokens:
     bracket_errors: dict[int, Diagnostic] = field(default_factory=dict[int, Diagnostic])
     """Brackets without a partner, by index of the token."""
     partner: dict[int, int] = field(default_factory=dict[int, int])
-    """The index of the closing bracket of each opening one that has one."""
+    """The index of the closing bracket of each opening one, if any."""
     marks: list[int] = field(default_factory=list[int])
     """The brackets, and the names that may be keywords, by index of the token."""
     cut_short: bool = False
-    """Whether a string without an end has swallowed the rest of its line, brackets and all."""
+    """Whether an unterminated string has consumed the rest of its line, brackets included."""
 
     def locations(self) -> dict[int, Location]:
         """The trailing comments that have the form `# file:line  reason`, by line."""
@@ -149,7 +149,7 @@ class Tokens:
 
 
 def tokenize(source: Source) -> Tokens:
-    """Cuts the text. Raises SpmdcError (E002, E003, E004) where reading on has no point."""
+    """Cuts the text. Raises SpmdcError (E002, E003, E004) if it is pointless to continue."""
     text = source.text or ""
     _check_size(source, text)
     result = Tokens(source)
@@ -186,8 +186,8 @@ def _check_size(source: Source, text: str) -> None:
 
 
 def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
-    """The tokens from a position of a line on, up to a list that is read at once, which is returned. `begin` is where
-    in the text the line begins."""
+    """Scans the tokens from a position of a line on, up to a list that is read at once, which is returned. `begin` is
+    the position in the text of the line's beginning."""
     tokens, marks = result.tokens, result.marks
     first = len(tokens) if position <= 1 else -1
     unmatched = 0
@@ -225,7 +225,7 @@ def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int
 
 
 def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
-    """Reports what is no token."""
+    """Reports characters that are no token."""
     span = Span(result.source, number, start + 1, number, start + 1 + len(text))
     if text in "\"'":
         result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
@@ -244,7 +244,7 @@ def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
 
 
 def _instead_of(text: str) -> str:
-    """What may have been meant by a character that no program contains."""
+    """The likely meaning of a character that no program contains."""
     known = _MEANT.get(text)
     if known is not None:
         return known
@@ -258,8 +258,8 @@ def _behind_value(tokens: list[Token]) -> bool:
 
 
 def _literal(result: Tokens, number: int, start: int, column: int, *, short: bool) -> Token | None:
-    """The list of numbers that begins at `start` in the text, as a token; None if it is anything else. It is long, or
-    `short` is allowed and it is in one line."""
+    """The list of numbers that begins at `start` in the text, as a token; None for anything else. It must be long, or
+    be on one line if `short` is allowed."""
     text = result.source.text or ""
     match = _NUMBERS.match(text, start)
     assert match is not None
@@ -284,8 +284,8 @@ def _literal(result: Tokens, number: int, start: int, column: int, *, short: boo
 
 
 def _tupled(values: list[object], depth: int) -> tuple[tuple[object, ...], int]:
-    """Lists whose entries are lists if their first ones are, in tuples, and how many there are. Raises ValueError where
-    they are nested deeper than `depth`."""
+    """Nested lists as tuples, assuming that all entries of a list are lists if the first one is, and the number of
+    elements. Raises ValueError if they are nested deeper than `depth`."""
     if not depth:
         raise ValueError("lists are nested too deep")
     if not values or not isinstance(values[0], list):
@@ -295,7 +295,7 @@ def _tupled(values: list[object], depth: int) -> tuple[tuple[object, ...], int]:
 
 
 def _match_brackets(result: Tokens) -> None:
-    """Pairs brackets up. `def` at the start of a line closes everything: no function is inside another."""
+    """Pairs brackets. `def` at the start of a line closes all of them, because functions do not nest."""
     open_brackets: list[int] = []
     tokens, source = result.tokens, result.source
 
@@ -356,7 +356,7 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
 
 
 def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) -> bool:
-    """Whether a closing bracket is meant for the bracket that was opened last, though of another kind."""
+    """Whether a closing bracket probably belongs to the bracket that was opened last, although of another kind."""
     if not open_brackets:
         return False
     last = tokens[open_brackets[-1]]
@@ -365,7 +365,7 @@ def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) ->
 
 
 def _find_keywords(result: Tokens) -> None:
-    """Turns names into keywords where they stand as one, and `{` into ANNOTATION behind a type."""
+    """Turns names into keywords where they are used as such, and `{` into ANNOTATION after a type."""
     tokens, partner = result.tokens, result.partner
     depth = 0
     for i in result.marks:
@@ -393,7 +393,7 @@ def _type_at(tokens: list[Token], i: int) -> str:
 
 
 def _begins_item(tokens: list[Token], i: int, depth: int) -> bool:
-    """Whether a word with a bracket behind it begins an item, and is not the name of a function or a mesh."""
+    """Whether a word followed by a bracket begins an item, rather than being the name of a function or a mesh."""
     outside = depth == 0 or tokens[i].column == 1
     return outside and _type_at(tokens, i + 1) == "LPAR" and _type_at(tokens, i - 1) not in ("DEF", "MESH")
 

@@ -1,4 +1,4 @@
-"""What the parser makes of a text: a tree of frozen nodes, each with the stretch of source it came from.
+"""The syntax tree: frozen nodes, each with its span in the source.
 
 Nothing is evaluated here: dims are expressions, sharding axes are names. `spmdc.frontends.spmd.expand`
 gives them meaning.
@@ -41,7 +41,7 @@ class Text(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Name(Node):
-    """A value, a const, an element type, a mesh axis or a word: its place shows which."""
+    """A value, a const, an element type, a mesh axis or a word, depending on its position."""
 
     id: str
 
@@ -74,7 +74,7 @@ class Axis(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Tuple(Node):
-    """`(a, b, …)` where it is no parenthesised expression: mesh axes."""
+    """`(a, b, …)` that is not a parenthesised expression: mesh axes."""
 
     items: tuple[Expr, ...]
 
@@ -82,7 +82,7 @@ class Tuple(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Unary(Node):
-    """`-a` or `~a`. A `grouped` one is in parentheses, so that `**` behind it does not bind tighter."""
+    """`-a` or `~a`. A `grouped` one is in parentheses, so that a following `**` does not bind tighter."""
 
     op: str
     operand: Expr
@@ -150,7 +150,7 @@ class Carried(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class While(Node):
-    """A loop as an expression of as many results as it carries values. `head` ends behind the `)` of the values."""
+    """A loop as an expression with as many results as it carries values. `head` ends after the `)` of the values."""
 
     head: Span
     carried: tuple[Carried, ...]
@@ -161,8 +161,8 @@ class While(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Repeat(Node):
-    """`counter` runs from 0 to `bound` - 1: in the expansion if it is `unrolled`, and else when the program runs.
-    `head` ends behind the `)` of the values."""
+    """`counter` runs from 0 to `bound` - 1: during expansion if it is `unrolled`, otherwise at run time. `head` ends
+    after the `)` of the values."""
 
     head: Span
     counter: str
@@ -176,8 +176,8 @@ class Repeat(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Case(Node):
-    """One of several blocks, chosen by an index; or, `by_truth`, of two, the first of `branches` behind `else`. `head`
-    ends behind the `)`."""
+    """One of several blocks, chosen by an index; or, `by_truth`, one of two, the first of `branches` being the one
+    after `else`. `head` ends after the `)`."""
 
     head: Span
     chooser: Expr
@@ -188,7 +188,7 @@ class Case(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Passed(Node):
-    """`name: local of type = value` in the head of a manual region, of which only the value need be there."""
+    """`name: local of type = value` in the head of a manual region. Only the value is required."""
 
     name: str
     local: TypeExpr | None
@@ -199,7 +199,7 @@ class Passed(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Manual(Node):
-    """A block that each device runs on its shards. `head` ends behind the `)`."""
+    """A block that each device runs on its shards. `head` ends after the `)`."""
 
     head: Span
     passed: tuple[Passed, ...]
@@ -209,8 +209,8 @@ class Manual(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Node):
-    """A block of which a gradient keeps nothing, if a condition that may be there holds. `head` ends in front of the
-    block."""
+    """A block whose intermediate values a gradient does not keep, if its optional condition holds. `head` ends before
+    the block."""
 
     head: Span
     condition: Expr | None
@@ -220,7 +220,7 @@ class Checkpoint(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Precision(Node):
-    """A block whose floats are computed in an element type. `head` ends behind the `)`."""
+    """A block whose floats are computed in an element type. `head` ends after the `)`."""
 
     head: Span
     dtype: Expr
@@ -234,7 +234,7 @@ Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | 
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class DimExpr(Node):
-    """A dim's size, and the axes that split it. `axes` is None if nothing is said of them."""
+    """A dim's size, and the axes that split it. `axes` is None if they are not specified."""
 
     size: Expr
     axes: tuple[Axis, ...] | None = None
@@ -256,14 +256,14 @@ class TypeExpr(Node):
 
     @property
     def annotated(self) -> bool:
-        """Whether it says anything about placement."""
+        """Whether it specifies any part of a sharding."""
         return self.braces or any(d.axes is not None for d in self.dims)
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Target(Node):
-    """What a statement or a loop binds: a name, and its type if one is written."""
+    """A name that a statement or a loop binds, and its type if one is written."""
 
     name: str
     type: TypeExpr | None = None
@@ -272,7 +272,7 @@ class Target(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Assign(Node):
-    """`targets = value`. There are no targets where an op without results is alone."""
+    """`targets = value`. Without targets it is an op without results."""
 
     targets: tuple[Target, ...]
     value: Expr
@@ -289,7 +289,7 @@ class Return(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Faulty(Node):
-    """A statement that does not parse. The names it would have bound are known, to keep follow-up errors quiet."""
+    """A statement that does not parse. The names that it would have bound are known, to avoid follow-up errors."""
 
     names: tuple[str, ...]
     returns: bool = False
@@ -301,7 +301,7 @@ Statement = Assign | Return | Faulty
 
 
 def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
-    """The blocks that an expression consists of, if it does."""
+    """The blocks of an expression, if it has any."""
     match value:
         case While():
             return (value.cond, value.body)
@@ -314,7 +314,7 @@ def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
 
 
 def values_of(statement: Statement) -> tuple[Expr, ...]:
-    """What a statement evaluates."""
+    """The expressions of a statement."""
     match statement:
         case Assign():
             return (statement.value,)
@@ -325,7 +325,7 @@ def values_of(statement: Statement) -> tuple[Expr, ...]:
 
 
 def holds_manual(statements: Iterable[Statement]) -> bool:
-    """Whether there is a manual region among the statements, or in their blocks."""
+    """Whether the statements, or their blocks, contain a manual region."""
     values = [v for statement in statements for v in values_of(statement)]
     return any(isinstance(v, Manual) or any(map(holds_manual, blocks_of(v))) for v in values)
 
@@ -361,7 +361,7 @@ class Include(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class DefaultPrecision(Node):
-    """`precision (bf16)`: what the functions of a file compute floats in. `dtype` is None if it does not parse."""
+    """`precision (bf16)`: the precision of floats in a file's functions. `dtype` is None if it does not parse."""
 
     dtype: Expr | None
 
@@ -377,20 +377,19 @@ class Stage(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Param(Node):
-    """A parameter or a result of a function. A result may be without a name; `type` is None if it does not parse."""
+    """A parameter or a result of a function. A result may have no name; `type` is None if it does not parse."""
 
     name: str
     type: TypeExpr | None
     initial: Expr | None = None
-    """What a weight holds at first."""
+    """The initial value of a weight."""
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class FunctionItem(Node):
-    """A function. `header` is None if its signature does not parse, and its results are if they are not found;
-    `body` is None if its braces do not match; `unclosed` are then the statements behind the first of them.
-    """
+    """A function. `header` is None if its signature does not parse, and `results` if they are not found; `body` is None
+    if its braces do not match; `unclosed` then has the statements after the first of them."""
 
     name: str
     name_span: Span
@@ -405,7 +404,7 @@ Item = tuple[Const, ...] | MeshItem | Include | DefaultPrecision | Stage | Funct
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What a trailing comment of the printed form says: where an op came from, and why it is there."""
+    """The contents of a trailing comment of the printed form: where an op came from, and why it is there."""
 
     file: str
     line: int
@@ -416,8 +415,8 @@ class Location:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A whole text. `locations` are the trailing comments that have the form of one, by line. It `is_incomplete` where
-    what it includes has errors."""
+    """A whole text. `locations` has the trailing comments in the form of a location, by line. It `is_incomplete` if an
+    included file has errors."""
 
     items: tuple[Item, ...]
     locations: dict[int, Location]

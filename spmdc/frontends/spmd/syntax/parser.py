@@ -1,6 +1,5 @@
-"""Text to syntax tree. A text without errors is parsed in one go; else each statement that fails is left out,
-so that one run reports all independent errors.
-"""
+"""From text to syntax tree. A text without errors is parsed at once; otherwise each statement that fails is skipped, so
+that one run reports all independent errors."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _MAX_SYNTAX_ERRORS = 50
 
 
 class _Replay(Lexer):
-    """Hands lark the tokens that are already cut."""
+    """Passes the tokens, which exist already, to lark."""
 
     __future_interface__ = 2
 
@@ -59,15 +58,15 @@ def _engine() -> tuple[lark.Lark, Recorder]:
 
 
 def _tables_file() -> str | Literal[False]:
-    """Where lark keeps the tables that it makes of the grammar, which takes longer than most programs: beside compiled
-    modules, if Python may write these. It makes them anew for another grammar, and where it cannot read them."""
+    """Where lark caches the tables of the grammar, whose computation takes longer than most programs: beside compiled
+    modules, if Python may write these. They are recomputed for another grammar, or if they cannot be read."""
     if sys.dont_write_bytecode:
         return False
     return str(Path(cache_from_source(str(Path(__file__).with_name("grammar.lark")))).with_suffix(".tables"))
 
 
 def by_grammar(tokens: list[Token], start: str, source: Source) -> Any:
-    """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
+    """The result of the grammar for these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
     parser, recorder = _engine()
     with _ENGINE_IN_USE:
         recorder.builder.source = source
@@ -87,7 +86,7 @@ def _shape_of(statement: list[Token]) -> list[Step]:
 
 
 def _program(cut: Tokens) -> Any:
-    """What the grammar makes of a text, its statements first. Raises lark.UnexpectedToken, or SpmdcError from a
+    """The tree of a text, whose statements are parsed first. Raises lark.UnexpectedToken, or SpmdcError from a
     callback."""
     shapes: dict[tuple[str, ...], list[Step]] = {}
     rest: list[Token] = []
@@ -104,14 +103,14 @@ def _program(cut: Tokens) -> Any:
 
 
 def _made(statement: s.Statement, first: Token) -> Token:
-    """A token in the place of a statement's, of which `first` was the first."""
+    """A token that stands for a statement with the first token `first`."""
     token = Token("STATEMENT", "", first.start_pos, first.line, first.column)
     token.literal = (statement,)
     return token
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:
-    """The tree of a text. Errors go to `found`; what they do not touch is in the tree."""
+    """The tree of a text. Errors are added to `found`; unaffected parts are in the tree."""
     try:
         cut = tokenize(source)
     except SpmdcError as e:
@@ -141,7 +140,7 @@ class _Recovery:
         self.count = 0
 
     def report(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Adds errors, unless the lines they begin on already have a lexical error."""
+        """Adds errors, unless the lines on which they begin already have a lexical error."""
         for d in diagnostics:
             quiet = d.span is not None and d.span.line in self.faulty_lines
             if not quiet and self.count < _MAX_SYNTAX_ERRORS:
@@ -154,7 +153,7 @@ class _Recovery:
         return tuple(self.bracket_errors[i] for i in self.broken_places[first:last])
 
     def attempt(self, tokens: list[Token], start: str) -> Any:
-        """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
+        """The parse of some tokens. Raises SpmdcError with its first syntax error."""
         try:
             return by_grammar(tokens, start, self.source)
         except lark.UnexpectedToken as e:
@@ -173,7 +172,8 @@ class _Recovery:
         return items
 
     def strays(self) -> Iterator[int]:
-        """Where lines outside of brackets begin with `name =`, or with a word before it, as if a const needed none."""
+        """Where lines outside of brackets begin with `name =`, or with a word before it, as if a const needed no
+        keyword."""
         if self.bracket_errors:
             return
         line = i = 0
@@ -206,7 +206,7 @@ class _Recovery:
         return _faulty_item(tokens, self.source)
 
     def whole_function(self, tokens: list[Token]) -> s.Item | None:
-        """The function if nothing is wrong with it."""
+        """The function, if it has no errors."""
         try:
             return cast("s.Item", self.attempt(tokens, "item"))
         except SpmdcError:
@@ -240,7 +240,7 @@ class _Recovery:
     def salvaged(
         self, start: int, end: int, faults: list[Diagnostic]
     ) -> tuple[tuple[s.Param, ...], tuple[s.Param, ...] | None] | None:
-        """What is known of a signature that does not parse: parameters and results, each by itself.
+        """The known parts of a signature that does not parse: parameters and results, parsed separately.
 
         `faults` gets the error of each that does not parse.
         """
@@ -255,7 +255,7 @@ class _Recovery:
         return params, self.params(*results, "result", faults)
 
     def params(self, start: int, end: int, what: str, faults: list[Diagnostic]) -> tuple[s.Param, ...]:
-        """The parameters, or results, among these tokens; the type is None of each that does not parse."""
+        """The parameters, or results, among these tokens; the type of each that does not parse is None."""
         commas: list[int] = []
         i = start
         while i < end:
@@ -278,7 +278,7 @@ class _Recovery:
         return [self.statement(a, b) for a, b in self.segments(start, end)]
 
     def statement(self, start: int, end: int) -> s.Statement:
-        """One statement. Inside its blocks, inner statements that fail are left out and reported."""
+        """One statement. Inner statements of its blocks that fail are skipped and reported."""
         tokens = list(self.tokens[start:end])
         if self.count >= _MAX_SYNTAX_ERRORS:
             return _faulty(tokens, self.source)
@@ -299,7 +299,7 @@ class _Recovery:
         return _faulty(self.tokens[start:end], self.source)
 
     def own_error(self, tokens: list[Token], inner: tuple[int, int] | None) -> tuple[Diagnostic, ...]:
-        """What is wrong with an inner statement taken alone, which says more than what follows it."""
+        """The errors of an inner statement by itself, which are more specific than their consequences."""
         if inner is None:
             return ()
         try:
@@ -309,13 +309,13 @@ class _Recovery:
         return ()
 
     def without(self, tokens: list[Token], start: int, end: int) -> list[Token]:
-        """The tokens with one in place of an inner statement that fails."""
+        """The tokens with a single one in place of an inner statement that fails."""
         token = _made(_faulty(self.tokens[start:end], self.source), self.tokens[start])
         before = [t for t in tokens if t.start_pos < start]
         return [*before, token, *(t for t in tokens if t.start_pos >= end)]
 
     def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
-        """The tokens of the innermost inner statement in which an error is, or after which the next one begins."""
+        """The tokens of the innermost inner statement that contains an error, or after which the next one begins."""
         if span is None:
             return None
         place = (span.line, span.column)
@@ -335,7 +335,7 @@ class _Recovery:
         return self.tokens[i].line, self.tokens[i].column
 
     def segments(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Where the statements of a block begin and end."""
+        """The first and last tokens of the statements of a block."""
         starts: list[int] = []
         i = start
         unclosed = False
@@ -348,7 +348,7 @@ class _Recovery:
         return list(itertools.pairwise([*starts, end]))
 
     def begins_statement(self, i: int, unclosed: bool) -> bool:
-        """Whether a statement begins here, as far as one can tell. Behind an open bracket, one may follow a comma."""
+        """Whether a statement probably begins here. After an unclosed bracket, one may follow a comma."""
         token, before = self.tokens[i], self.tokens[i - 1]
         if token.type == "RETURN":
             return True
@@ -368,7 +368,7 @@ _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 
 
 def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
-    """What is known of a statement that does not parse: the names in front of its `=`."""
+    """The known parts of a statement that does not parse: the names before its `=`."""
     first = tokens[0]
     names: list[str] = []
     depth = 0
@@ -386,8 +386,8 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
 
 
 def _faulty_item(tokens: list[Token], source: Source) -> s.Item | None:
-    """The names that a faulty const item would have defined, or that there would be a precision; an empty item stands
-    for a faulty mesh."""
+    """The names that a faulty const item would have defined, or a faulty precision; an empty item stands for a faulty
+    mesh."""
     if tokens[0].type == "MESH":
         return ()
     if tokens[0].type == "INCLUDE":
@@ -461,11 +461,11 @@ _FOREIGN = {
     "precision": "precision (bf16) for all functions of a file, or h = precision(bf16) { … } for some statements",
     "manual": "y: f32[8@x] = manual(v of f32[8@x] = a, axes=(x)) { … } is code for one device, returning its shard",
 }
-"""What other languages begin with, and what is written here."""
+"""Keywords of other languages, with their equivalents here."""
 
 
 def _way_out(token: Token, tokens: list[Token], start: str) -> str:
-    """What to write where a habit of another language leads to a token that is not expected; nothing elsewhere."""
+    """Help for an unexpected token that is usual in another language; empty for others."""
     at = tokens.index(token) if token in tokens else 0
     if token.type == "AT" and at > 1 and tokens[at - 2].type == "AT":
         return "several axes are in brackets: 8@(x,y)"

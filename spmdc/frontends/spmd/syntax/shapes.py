@@ -1,7 +1,7 @@
-"""Statements that are built as others were: what the grammar makes of one depends on the types of its tokens alone.
+"""Builds statements like earlier ones: the grammar's result for a statement depends only on the types of its tokens.
 
-In a long program most statements have the types of one before, in the same order: its shape. A shape is parsed once,
-and noted in steps, each of which builds something of tokens and of what steps before it have built.
+In a long program most statements have the same token types in the same order as an earlier one: the same shape. A shape
+is parsed once, and recorded as steps, each of which builds something from tokens and from the results of earlier steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from spmdc.frontends.spmd.syntax.tree_builder import Builder, Children
 
 Build: TypeAlias = "Callable[[Builder, Children], Any]"
 Step: TypeAlias = "tuple[Build, tuple[int, ...]]"
-"""What builds a value, and of which ones: those of a statement are its tokens, and then what its steps build."""
+"""A function that builds a value, and the numbers of its arguments: a statement's tokens are numbered first, then the
+results of its steps."""
 
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
@@ -25,7 +26,7 @@ _OPENS = frozenset({"LPAR", "LSQB", "ANNOTATION"})
 
 
 class Recorder:
-    """What builds for lark, or notes what it would build: between `begin` and `end`, the steps of a statement."""
+    """The callbacks for lark, which build nodes, or record the steps of a statement between `begin` and `end`."""
 
     def __init__(self) -> None:
         self.builder = Builder()
@@ -33,16 +34,16 @@ class Recorder:
         self._first = self._count = 0
 
     def callbacks(self) -> SimpleNamespace:
-        """For each rule of the grammar, what lark calls."""
+        """The callback of each rule of the grammar."""
         methods: dict[str, Build] = {name: of for name, of in vars(Builder).items() if not name.startswith("_")}
         return SimpleNamespace(**{name: functools.partial(self._call, build) for name, build in methods.items()})
 
     def begin(self, statement: Sequence[Token]) -> None:
-        """Notes what is built of a statement."""
+        """Begins to record the steps of a statement."""
         self._steps, self._first, self._count = [], statement[0].start_pos, len(statement)
 
     def end(self) -> list[Step]:
-        """Builds again. Returns the steps, of which the last one builds the statement."""
+        """Ends the recording. Returns the steps, the last of which builds the statement."""
         steps, self._steps = self._steps or [], None
         return steps
 
@@ -57,7 +58,7 @@ class Recorder:
 
 
 def follow(steps: Sequence[Step], statement: Sequence[Token], source: Source) -> Any:
-    """What the steps of its shape build of a statement. Raises SpmdcError as the Builder does."""
+    """Builds a statement by the steps of its shape. Raises SpmdcError as the Builder does."""
     builder = Builder()
     builder.source = source
     values: list[Any] = [*statement]
@@ -67,10 +68,10 @@ def follow(steps: Sequence[Step], statement: Sequence[Token], source: Source) ->
 
 
 def flat_statements(cut: Tokens) -> Iterator[tuple[int, int]]:
-    """Where statements begin and end in which there are no blocks, in a text whose brackets match."""
+    """Where statements without blocks begin and end, in a text whose brackets match."""
     types = [token.type for token in cut.tokens]
     begun = [-1]
-    """Of each block around, where its last statement begins; -1 if it holds blocks, or there is none."""
+    """For each enclosing block, where its last statement begins; -1 if that contains blocks, or there is none."""
     i = 0
     while i < len(types):
         kind = types[i]

@@ -18,7 +18,7 @@ Children = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Annotation:
-    """The braces behind a type, on their way into its node."""
+    """The braces after a type, until its node is built."""
 
     span: Span
     partial: tuple[tuple[s.Axis, str], ...]
@@ -35,11 +35,11 @@ _PREFIX = 7
 _POWER = 8
 _MAX_INT_DIGITS = 100
 _STRINGS = json.JSONDecoder(strict=False)
-"""Reads a string, in which there may be any characters."""
+"""Decodes a string, which may contain any characters."""
 
 
 class Builder:
-    """The tree-building callbacks. `source` is the text being parsed; lark holds one Builder for all texts."""
+    """The tree-building callbacks. `source` is the text being parsed; lark has one Builder for all texts."""
 
     source: Source
 
@@ -51,7 +51,7 @@ class Builder:
     def _token_span(self, token: Token) -> Span:
         return Span(self.source, token.line, token.column, token.end_line, token.end_column)
 
-    # Lists and rules that only pass something on.
+    # Lists and rules that only pass a child on.
 
     def empty(self, c: Children) -> Children:
         return []
