@@ -29,8 +29,8 @@ def surviving_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
 
 
 def extreme_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
-    """The dims of values over which ops find a maximum, or what else is no sum, before a loop or a return passes on
-    what is made of them: where a device has a part of the dim, that is sent at once. A sum can stay pending."""
+    """The dims of values over which ops find a maximum, its place, or what else is no sum, before a loop or a return
+    passes on what is made of them: if devices have parts of the dim, it is sent at once. A sum can stay pending."""
     found: set[tuple[Value, int]] = set()
     for node in reversed(nodes):
         given, rule = node.relation.given, node.relation.rule
@@ -55,7 +55,9 @@ def made_along(node: Node, f: int) -> list[tuple[Value, int]]:
 
 @lru_cache(maxsize=1024)
 def _extreme(rule: FactorRule) -> tuple[int, ...]:
-    return tuple(f for f, factor in enumerate(rule.factors) if factor.reduction not in (None, "sum"))
+    return tuple(
+        f for f, factor in enumerate(rule.factors) if factor.has_candidates or factor.reduction not in (None, "sum")
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -519,3 +519,23 @@ def test_what_nobody_annotated_is_split_by_an_axis_of_another_factor_where_less_
     program: str, name: str, found: str
 ) -> None:
     assert shardings(f"mesh (a=2)\ndef main({program}")[name] == found
+
+
+@pytest.mark.parametrize(
+    ("used", "split"),
+    [
+        ("max(ways, dim=0)", "f32[8, 8@d]"),
+        ("sum(ways, dim=0)", "f32[8@d, 8]"),
+        ("max(ways, dim=0) + max(ways, dim=1)", "f32[8@d, 8]"),
+        ("max(ways, dim=0) + f32(argmax(ways, dim=1))", "f32[8@d, 8]"),
+    ],
+)
+def test_of_two_dims_of_what_is_kept_the_one_over_which_no_extreme_is_found_is_split(used: str, split: str) -> None:
+    text = f"""
+        mesh (d=4)
+        def main(s: f32[8@d, 8], t: f32[8, 8@d]) -> (r: f32[8], ways: f32[8, 8]) {{
+          ways = s + t
+          return {used}, ways
+        }}
+        """
+    assert shardings(text)["ways"] == split
