@@ -1,4 +1,4 @@
-"""Inputs drawn at random."""
+"""Random inputs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ir.types import Array, TensorType
 def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
     """An array for each parameter of the entry, with its global shape.
 
-    Floats are normal with a scale of 1/sqrt(last dim but one), as weights are initialised, or integers from -4 to 4
-    with `integers`, of 8 bits and fewer from -1 to 1: sums of those are exact in any order. Integers are small,
-    booleans even odds; of a type of powers of two alone, all numbers are small ones.
+    Floats are normal with a scale of 1/sqrt(last dim but one), like initial weights. With `integers` they are integers
+    from -4 to 4, and for types of 8 bits and fewer from -1 to 1, whose sums are exact in any order. Integers are small,
+    booleans equally likely; for types of powers of two only, all numbers are small ones.
     """
     rng = np.random.default_rng(seed)
     return tuple(_draw(rng, p.of or p.type, integers) for p in program.main.params)

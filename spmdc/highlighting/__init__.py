@@ -1,1 +1,1 @@
-"""Programs in colours: a Pygments lexer, and a TextMate grammar for editors, both of one table of patterns."""
+"""Syntax highlighting: a Pygments lexer, and a TextMate grammar for editors, both from one table of patterns."""

@@ -1,7 +1,7 @@
-"""What is coloured alike in a program, as regular expressions that Python and Oniguruma, TextMate's engine, both read.
+"""The kinds of tokens to highlight, as regular expressions for both Python and Oniguruma, TextMate's engine.
 
-The words come from the tables that programs are read by. Where a word is a keyword only in some places, what follows it
-says so, as in `spmdc.frontends.spmd.syntax.lexer`.
+The words come from the tables of the parser. If a word is a keyword only in some places, what follows it decides, as in
+`spmdc.frontends.spmd.syntax.lexer`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FOLLOWED_BY = {
     "cond": r"\s*\{", "do": r"\s*\{", "or": r"\s*\{", "else": r"\s*\{", "checkpoint": r"\s*[({]",
     "precision": r"\s*\(",
 }  # fmt: skip
-"""What stands behind contextual keywords. The others begin an item, and stand at the beginning of a line."""
+"""What follows contextual keywords. The others begin an item, at the beginning of a line."""
 _INTEGER = r"0[xX][0-9a-fA-F]+|\d+"
 _FLOAT = r"\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?"
 _AXIS = rf"(?:{NAME}(?::\(\d+\)\d+)?|\?)"
 
 
 def _word(words: Iterable[str]) -> str:
-    """A pattern for words where they are no parts of others, longer ones first."""
+    """A pattern for whole words, longer ones first."""
     return rf"(?<![\w.])(?:{'|'.join(sorted(words, key=lambda word: (-len(word), word)))})(?![\w.])"
 
 
@@ -59,4 +59,4 @@ PATTERNS: tuple[tuple[Kind, str], ...] = (
     ("name", rf"(?<![\w.]){NAME}"),
     ("operator", r"->|\*\*|//|<=|>=|==|!=|[-+*/%<>=&|^~]"),
 )
-"""In this order: where several match at one place, the first does."""
+"""In order of precedence: if several match at one position, the first does."""

@@ -1,6 +1,6 @@
-"""The language as a TextMate grammar, which VS Code, Sublime Text and others colour programs by.
+"""A TextMate grammar of the language, for VS Code, Sublime Text and others.
 
-`python -m spmdc.highlighting.textmate` prints it, as it stands in docs/editors/spmd.tmLanguage.json.
+`python -m spmdc.highlighting.textmate` prints it, as in docs/editors/spmd.tmLanguage.json.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Work in processes of its own: what ends such a process, or never ends in it, ends no more than that."""
+"""Work in separate processes, so that an abort or an endless loop affects nothing else."""

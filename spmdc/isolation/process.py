@@ -1,4 +1,5 @@
-"""A process of its own, as who asks it sees it: one for all requests, started for the first, and anew when it ended."""
+"""The client side of an isolated process: one for all requests, started at the first, and restarted when it has
+ended."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _MOST_WORDS = 4000
 
 
 class IsolatedProcess:
-    """A module that serves requests, run with arguments, and variables of the environment besides the user's. Threads
-    take turns; a fork of this process gets one of its own."""
+    """A module that serves requests, run with arguments, and with variables in addition to the user's environment.
+    Threads take turns; a fork of this process starts one of its own."""
 
     def __init__(self, module: str, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
@@ -39,8 +40,8 @@ class IsolatedProcess:
             self._child()
 
     def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """What became of a request (a word of `server`), and what was made or said. The process does not outlive an
-        interruption."""
+        """What became of a request (a status of `server`), and its result or message. An interruption ends the
+        process."""
         with self._turn:
             try:
                 answer = self._ask(request)
@@ -55,7 +56,7 @@ class IsolatedProcess:
         return self._started.pid if self._started is not None else None
 
     def end(self) -> None:
-        """Ends the process and what it is at, if there is one."""
+        """Ends the process and its current request, if there is one."""
         process, self._started = self._started, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -94,7 +95,7 @@ class IsolatedProcess:
 
 
 def last_words(printed: bytes) -> str:
-    """What a library said at its end: its last words, without the lines of a log around them, or all of a message."""
+    """A library's final message before it ended: without the log lines around it, or all of a message."""
     text = printed.decode(errors="replace")
     fatal = _FATAL.search(text)
     words = " ".join((fatal[1] if fatal is not None else text).split())

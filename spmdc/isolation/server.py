@@ -1,7 +1,7 @@
-"""What such a process does: it answers requests, each in a fork of its own, which may end.
+"""The server side of an isolated process: it answers requests, each in a separate fork, which may end.
 
-What the process has imported before serves all requests. A request on stdin is a length and what is asked; it is
-answered on stdout by a length, what became of it, and what was made.
+Modules that the process has imported serve all requests. A request on stdin is a length and its data; the answer on
+stdout is a length, a status, and the result.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import traceback
 from collections.abc import Callable
 
 DONE, REFUSED, FAILED, ENDED, STOPPED = b"+", b"-", b".", b"!", b"~"
-"""What became of a request: it was answered, was refused, raised an error that nobody expected, ended the process, or
-was stopped at a bound. All but the first come with words that say why."""
+"""The status of a request: it was answered, was rejected, raised an unexpected exception, ended the process, or was
+stopped at a limit. All but the first come with a message."""
 
 
 class RefusedError(Exception):
-    """Says that what is asked cannot be done, and why."""
+    """The request cannot be answered, for the reason given."""
 
 
 def serve(answer: Callable[[bytes], bytes], set_bounds: Callable[[int], None]) -> None:
-    """Answers requests until there are no more; bounds are set in the fork, for the size of what is asked."""
+    """Answers requests until there are no more; limits are set in the fork, by the size of the request."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # What libraries print is no answer.
+    os.dup2(2, 1)  # Output that libraries print is not an answer.
     while size := requests.read(8):
         made = _in_a_fork(answer, set_bounds, requests.read(int.from_bytes(size)))
         answers.write(len(made).to_bytes(8) + made)

@@ -1,5 +1,5 @@
-"""The language server: what editors show of a program while it is written. Needs the extra `[lsp]`.
+"""The language server: what editors show of a program while it is being written. Needs the extra `[lsp]`.
 
-Everything is asked of the rest of spmdc: names of `spmdc.frontends.spmd.names`, types of what was read, shardings,
-reasons and costs of the plan, which a process of its own makes (`planning.py`) and the next edit ends.
+All information comes from the rest of spmdc: names from `spmdc.frontends.spmd.names`, types from the parsed text,
+shardings, reasons and costs from the plan, which a separate process makes (`planning.py`) and the next edit cancels.
 """

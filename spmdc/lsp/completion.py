@@ -1,4 +1,4 @@
-"""What may be written at the cursor: by the tokens in front of it, whether what follows reads or not."""
+"""Completions at the cursor, from the tokens before it, whether or not the rest of the text parses."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = ("def", "const", "mesh", "include", "precision")
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_."
 _RECENT = 200
-"""Lines of a function that are looked at: the statement that the cursor is in begins there."""
+"""The most lines of a function that are examined: the statement at the cursor begins within them."""
 _MOST = 300
-"""Names in scope that are proposed at once."""
+"""The most names in scope that are proposed at once."""
 _KINDS: dict[Kind, types.CompletionItemKind] = {
     "const": types.CompletionItemKind.Constant,
     "mesh": types.CompletionItemKind.Module,
@@ -42,7 +42,7 @@ _KINDS: dict[Kind, types.CompletionItemKind] = {
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """The tokens in front of the cursor, without the word that is being written, and the brackets that are open."""
+    """The tokens before the cursor, without the unfinished word, and the open brackets."""
 
     tokens: Sequence[Token]
     opened: Sequence[int]
@@ -56,14 +56,14 @@ class _Cursor:
 
     @property
     def called(self) -> tuple[str, int]:
-        """What the innermost open bracket calls, and the place of the bracket; nothing if it is no call."""
+        """The name that the innermost open bracket calls, and the position of the bracket; nothing if it is no call."""
         i = self.opened[-1] if self.opened else 0
         is_call = i > 0 and self.tokens[i].type == "LPAR" and self.tokens[i - 1].type == "NAME"
         return (self.tokens[i - 1].text, i) if is_call else ("", 0)
 
     @property
     def is_at_axes(self) -> bool:
-        """Whether mesh axes are written here: behind `@`, `@(`, or in the braces of a sharding."""
+        """Whether mesh axes are expected: after `@`, `@(`, or in the braces of a sharding."""
         i = self.opened[-1] if self.opened else 0
         is_listed = i > 0 and self.tokens[i].type == "LPAR" and self.tokens[i - 1].text == "@"
         return self.text(1) == "@" or is_listed or (bool(self.opened) and self._is_in_braces(i))
@@ -74,16 +74,16 @@ class _Cursor:
 
     @property
     def is_at_type(self) -> bool:
-        """Whether a type is written here: behind `name:`, `->` or `of`."""
+        """Whether a type is expected: after `name:`, `->` or `of`."""
         is_sliced = bool(self.opened) and self.tokens[self.opened[-1]].type in ("LSQB", "ANNOTATION")
         return (self.text(1) == ":" and not is_sliced) or self.text(1) in ("->", "of")
 
 
 def complete(analysis: Analysis, before: str, place: Place) -> types.CompletionList:
-    """What may follow `before`, the text up to a place; what is known may be of an earlier text.
+    """The completions after `before`, the text up to a position; the analysis may be of an earlier text.
 
-    Of very many names in scope those are proposed that the word so far may become, the last ones first; the editor is
-    to ask again when there is more of the word.
+    If very many names are in scope, only those that match the unfinished word are proposed, the last ones first; the
+    editor asks again when the word is longer.
     """
     visible = analysis.names.visible_at(place)
     fitting = visible
@@ -95,7 +95,7 @@ def complete(analysis: Analysis, before: str, place: Place) -> types.CompletionL
 
 
 def _may_become(word: str, name: str) -> bool:
-    """Whether the name has the letters of the word, in their order, as editors match them."""
+    """Whether the name has the letters of the word, in order, as editors match them."""
     rest = iter(name)
     return all(letter in rest for letter in word)
 
@@ -151,7 +151,7 @@ def _cursor(before: str) -> _Cursor | None:
 
 
 def _attribute(cursor: _Cursor, name: str) -> AttrDef | None:
-    """The attribute of the op `name` behind whose `=` the cursor is."""
+    """The attribute of the op `name` whose value is at the cursor."""
     opdef = OPS.get(name)
     return opdef.attr(cursor.text(2)) if opdef is not None and cursor.text(1) == "=" else None
 
@@ -160,7 +160,7 @@ def _values_of(
     analysis: Analysis, attr: AttrDef, axes: Sequence[types.CompletionItem],
     globals: Iterable[Definition], visible: Iterable[Definition],
 ) -> Iterator[types.CompletionItem]:  # fmt: skip
-    """What an attribute may say."""
+    """The possible values of an attribute."""
     if attr.kind in ("axes", "order"):
         yield from axes
     elif attr.kind in ("dtype", "type"):
@@ -176,7 +176,7 @@ def _values_of(
 
 
 def _attributes(name: str, given: set[str]) -> Iterator[types.CompletionItem]:
-    """What can be said by name in a call: attributes of an op, or parameters of a composition."""
+    """The keyword arguments of a call: attributes of an op, or parameters of a composition."""
     composition, opdef = COMPOSITIONS.get(name), OPS.get(name)
     names = [a.name for a in opdef.attrs] if opdef is not None else []
     names += [p.name for p in composition.params] if composition is not None else []

@@ -1,4 +1,4 @@
-"""A program that is open in an editor: its text, what was read of it, and what its plan says."""
+"""A program that is open in an editor: its text, and the results of reading and planning it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from spmdc.lsp.planning import NOTHING, Facts, Planning
 from spmdc.lsp.text import Lines
 
 _PATIENCE = 0.3
-"""Seconds that whoever types waits for a long text to be read, before what was known of an earlier one has to do."""
+"""Seconds for which a request waits for a long text to be read, before it uses the results of an earlier one."""
 _PAUSE = 0.2
 """Seconds without an edit before a plan is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What is known of one version of a text; `planning` answers what only the plan knows."""
+    """The results for one version of a text; `planning` has those of the plan."""
 
     text: str
     folder: str | None
@@ -38,26 +38,26 @@ class Analysis:
     planning: Planning | None = None
 
     def item(self, definition: Definition) -> Item | None:
-        """What a name is bound to; None where that could not be made."""
+        """The item that a name is bound to; None if it has errors."""
         place = definition.span.line, definition.span.column
         return self.reading.bound.get(place) if self.is_own(definition) else None
 
     def is_own(self, definition: Definition) -> bool:
-        """Whether the text defines it, and no file that it includes."""
+        """Whether the definition is in the text itself, and not in an included file."""
         return definition.span.source is self.reading.source
 
     def value(self, definition: Definition) -> tuple[ValueId, Value] | None:
-        """The tensor that a name is bound to, and what passes call it."""
+        """The tensor that a name is bound to, and its id in passes."""
         item = self.item(definition)
         return ((definition.function, item.name), item) if isinstance(item, Value) else None
 
     def type_text(self, id: ValueId, value: Value) -> str:
-        """The type, with the sharding that propagation found if it is known, or else what is written."""
+        """The type, with the propagated sharding if it is known, or else as written."""
         return self.facts.shardings.get(id) or print_type(value.of or value.type, value.sharding)
 
 
 def analyse(text: str, name: str, folder: str | None) -> Analysis:
-    """Reads and checks a text, which includes files of that folder. What is wrong with it is in what is returned."""
+    """Reads and checks a text, with includes from that folder. Its errors are in the result."""
     reading = read(text, name, folder)
     diagnostics = reading.diagnostics
     if reading.program is not None and not diagnostics:
@@ -69,10 +69,11 @@ def analyse(text: str, name: str, folder: str | None) -> Analysis:
 
 
 class Document:
-    """The latest version of a text. `changed` is awaited whenever more is known of it, `failed` told of faults of ours.
+    """The latest version of a text. `changed` is awaited whenever more is known of it, and `failed` is called with bugs
+    of spmdc.
 
-    Texts are read one after another in a thread; a plan is made of what has no errors, once nobody has typed for a
-    moment, and dropped by the next edit.
+    Texts are read one after another in a thread; a text without errors is planned after a pause in typing, and the next
+    edit cancels that.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class Document:
         self._task = loop.create_task(self._follow())
 
     async def analysis(self) -> Analysis:
-        """What is known of the latest text, once it is read. Raises CancelledError if the document is closed."""
+        """The analysis of the latest text, once it is read. Raises CancelledError if the document is closed."""
         read = await self._read()
         return self.known if self.known is not None and self.known.text == read.text else read
 
     async def recent(self) -> Analysis:
-        """What is known of the latest text, or if it takes long to read, of an earlier one."""
+        """The analysis of the latest text, or, if reading takes long, of an earlier one."""
         try:
             return await asyncio.wait_for(self.analysis(), _PATIENCE if self.known is not None else None)
         except TimeoutError:
@@ -112,7 +113,7 @@ class Document:
             return self.known
 
     def close(self) -> None:
-        """Ends what is going on; a text that nobody has begun to read is not read."""
+        """Cancels all work; a text that is waiting to be read is not read."""
         if self._task is not None:
             self._task.cancel()
         if self._planning is not None:
@@ -146,7 +147,7 @@ class Document:
             await self._know(replace(read, facts=found, diagnostics=found.diagnostics, planning=planning))
 
     async def _begun(self, text: str) -> Planning:
-        """The process that plans the text. It is ended if this is cancelled before it has begun."""
+        """The process that plans the text. It is ended if the task is cancelled before it has begun."""
         beginning = asyncio.get_running_loop().run_in_executor(None, Planning, text, self.name, self.folder)
         try:
             return await asyncio.shield(beginning)

@@ -1,4 +1,4 @@
-"""What editors show between the words: the shardings that propagation found, and the collectives behind each line."""
+"""Inlay hints and code lenses: propagated shardings, and the collectives of each line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def inlay_hints(analysis: Analysis, shown: types.Range) -> list[types.InlayHint]
 
 
 def _sharding(analysis: Analysis, definition: Definition) -> types.InlayHint | None:
-    """The inferred type behind a name without one; behind a type that says nothing of a sharding, its sharding."""
+    """The inferred type after a name without one; after a type without a sharding, its sharding."""
     found = analysis.value(definition)
     written = definition.node.type if isinstance(definition.node, s.Target | s.Param) else None
     if found is None or (written is not None and written.annotated):
@@ -45,7 +45,7 @@ def _behind(analysis: Analysis, span: Span) -> types.Position:
 
 
 def _here(analysis: Analysis) -> Iterator[Collective]:
-    """The collectives that this text caused, and not another file that its comments name."""
+    """The collectives whose lines are in this text, and not in another file that its comments name."""
     name = analysis.reading.source.name
     return (c for c in analysis.facts.collectives if c.source == f"{name}:{c.line}")
 
@@ -59,7 +59,7 @@ def _groups(analysis: Analysis, line: int) -> Mapping[tuple[str, str], list[Coll
 
 
 def sent_at(analysis: Analysis, line: int) -> list[tuple[str, str]]:
-    """What is sent because of a line: `all_gather x 2,048 B`, and why."""
+    """The communication that a line causes: `all_gather x 2,048 B`, and why."""
     return [
         (_text(group), "; ".join(dict.fromkeys(c.reason for c in group))) for group in _groups(analysis, line).values()
     ]

@@ -1,4 +1,4 @@
-"""What is shown of the name under the cursor: its type, why it is sharded so, and what it takes."""
+"""The text shown for the name under the cursor: its type, the reasons for its sharding, and its cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmdc.plans import seconds_text
 
 
 async def hover(analysis: Analysis, place: Place) -> types.Hover | None:
-    """What is known of the name at a place; None if there is none."""
+    """The information about the name at a position; None if there is none."""
     found = analysis.names.at(place)
     if found is None:
         return None
@@ -42,7 +42,7 @@ def _title(analysis: Analysis, definition: Definition) -> str:
 
 
 def _line(analysis: Analysis, definition: Definition) -> str:
-    """The line that defines it, as it is written."""
+    """The line of the definition, as it is written."""
     return analysis.lines.lines[definition.span.line - 1].strip().removesuffix("{").rstrip()
 
 

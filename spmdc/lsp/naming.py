@@ -1,4 +1,4 @@
-"""Names: where they are defined and used, and how they are replaced by others."""
+"""The definitions and uses of names, and renaming."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spmdc.lsp.documents import Analysis
 
 
 def defined_at(analysis: Analysis, place: Place) -> Definition | None:
-    """What the name at a place refers to, if the text defines it."""
+    """The definition of the name at a position, if it is in the text."""
     found = analysis.names.at(place)
     return found.target if found is not None and isinstance(found.target, Definition) else None
 
 
 def rename(analysis: Analysis, definition: Definition, name: str) -> list[types.TextEdit]:
-    """The edits that give something another name. Raises SpmdcError if names would then mean something else (E102), or
-    it is none (E001)."""
+    """The edits that rename a definition. Raises SpmdcError if this would change what names refer to (E102), or the
+    name is invalid (E001)."""
     if not is_name(name):
         raise error(
             "E001", f"{name!r} is no name", help="names consist of letters, digits and _, and begin with a letter"
@@ -46,7 +46,7 @@ def _replaced(lines: Sequence[str], places: Sequence[Occurrence], name: str) -> 
 
 
 def _shape(names: Names) -> list[int | Word]:
-    """Which names are the same: for each, the number of the one that it refers to."""
+    """Which names are the same: for each, the number of its definition."""
     numbers: dict[Definition, int] = {}
     return [
         o.target if isinstance(o.target, Word) else numbers.setdefault(o.target, len(numbers))

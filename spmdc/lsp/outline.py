@@ -1,4 +1,4 @@
-"""What a text consists of: consts, meshes, functions, and the values in them."""
+"""The outline of a text: consts, meshes, functions, and the values in them."""
 
 from __future__ import annotations
 

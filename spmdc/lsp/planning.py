@@ -1,7 +1,7 @@
-"""Shardings, costs and collectives of a program, found by a process of its own, so that typing does not wait for them.
+"""Shardings, costs and collectives of a program, found in a separate process, so that typing does not wait for them.
 
-The process is a fork of one that has imported what planning takes. It hands over what it finds as soon as it is known,
-then says why values are sharded as they are, and ends when nobody listens any more, or when it is killed.
+The process is a fork of one that has imported the planner. It sends results as soon as they are known, then answers why
+values are sharded as they are. It ends when the client is gone, or when it is killed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spmdc.reading import parse
 from spmdc.reports.collectives import Collective
 
 _MOST_LINES = 40
-"""Of the reasons for a sharding: at the end of a longer chain there is an annotation far away."""
+"""The most lines of the reasons for a sharding: at the end of a longer chain there is an annotation far away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a program: at first without a plan. `shardings` are types with them, by the names of function
-    and value, `costs` seconds and received bytes of the ops of each line, and `total` is what all of it takes."""
+    """The results for a program, at first without a plan. `shardings` has types with shardings, by the names of
+    function and value, `costs` has the seconds and received bytes of each line's ops, and `total` those of all."""
 
     shardings: Mapping[ValueId, str]
     costs: Mapping[int, tuple[float, int]]
@@ -49,13 +49,13 @@ NOTHING = Facts({}, {})
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What an exception of ours said in the process."""
+    """The message of an exception in the process that is a bug of spmdc."""
 
     trace: str
 
 
 class Planning:
-    """A process that plans a text. Its methods wait for it, and are for threads, all but `end`."""
+    """A process that plans a text. Its methods block, and are for threads, except `end`."""
 
     def __init__(self, text: str, name: str, folder: str | None = None) -> None:
         context = _context()
@@ -66,12 +66,12 @@ class Planning:
         theirs.close()
 
     def facts(self) -> Iterator[Facts]:
-        """What is found, each time more of it. Raises InternalError where planning has a fault."""
+        """The results, more complete each time. Raises InternalError for a bug in planning."""
         with self._turn:
             yield from facts_of(self._ours)
 
     def why(self, value: ValueId) -> str:
-        """Where the sharding of a value comes from; nothing if it has none, or the process has ended."""
+        """The origin of a value's sharding; empty if it has none, or the process has ended."""
         with self._turn, contextlib.suppress(EOFError, OSError):
             self._ours.send(value)
             return str(self._ours.recv())
@@ -84,7 +84,8 @@ class Planning:
 
 
 def facts_of(connection: Connection) -> Iterator[Facts]:
-    """What `serve` sends at the other end, until that is all, or it is killed. Raises InternalError for a fault."""
+    """The results that `serve` sends, until they are complete, or the process is killed. Raises InternalError for a
+    bug."""
     with contextlib.suppress(EOFError, OSError):
         while (found := connection.recv()) is not None:
             if isinstance(found, _Fault):
@@ -103,17 +104,18 @@ def _context() -> ForkServerContext | SpawnContext:
 
 
 def _begin(connection: Connection, text: str, name: str, folder: str | None) -> None:
-    """What the process does. Its standard output is the editor's, who expects nothing of it there."""
+    """The body of the process. Its standard output is the editor's, and must not be written to."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
         serve(connection, text, name, folder)
     except OSError:
-        return  # Nobody listens any more.
+        return  # The client is gone.
 
 
 def serve(connection: Connection, text: str, name: str, folder: str | None = None) -> None:
-    """Sends facts, each time more of them, and then nothing or a fault of ours; then answers why, until nobody asks."""
+    """Sends facts, more complete each time, and then nothing or a bug of spmdc; then answers questions about values
+    until the client is gone."""
     propagated: PropagatedProgram | None = None
     facts = NOTHING
     try:
@@ -159,12 +161,12 @@ def _shardings(program: Program) -> Facts:
 
 
 def _written(function: str) -> str:
-    """The function that a specialised one was made of."""
+    """The original function of a specialised one."""
     return re.sub(r"\.\d+$", "", function)
 
 
 def _planned(facts: Facts, program: Program, source: str) -> Facts:
-    """The facts with what the plan says. A program for one device, or of one device, has none."""
+    """The facts with those of the plan. A program for one device, or an SPMD program, has none."""
     if program.stage == "spmd" or not program.meshes[0].axes:
         return facts
     planned = plan(program)

@@ -1,4 +1,4 @@
-"""Errors and warnings as editors show them."""
+"""Errors and warnings in the form of the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_RELATED = 4
 
 
 def problems(analysis: Analysis, uri: str) -> list[types.Diagnostic]:
-    """What is wrong with a text. What has no place in it is at its beginning."""
+    """The diagnostics of a text. Those without a position in it are at its beginning."""
     return [_problem(analysis, d, uri) for d in analysis.diagnostics]
 
 
@@ -42,7 +42,8 @@ def _include(analysis: Analysis) -> Span | None:
 
 
 def _related(analysis: Analysis, span: Span, uri: str) -> Iterator[types.DiagnosticRelatedInformation]:
-    """Where the names in the faulty stretch are defined, and as what; for a name that is taken, where it was before."""
+    """The definitions of the names in the faulty span, with descriptions; for a duplicate name, its earlier
+    definition."""
     targets = [o.target for o in analysis.names.within(span) if isinstance(o.target, Definition)]
     elsewhere = [first for d in dict.fromkeys(targets) for first in _places(analysis, d, span)]
     for definition in elsewhere[:_MOST_RELATED]:
@@ -53,7 +54,7 @@ def _related(analysis: Analysis, span: Span, uri: str) -> Iterator[types.Diagnos
 
 
 def _places(analysis: Analysis, definition: Definition, span: Span) -> Iterator[Definition]:
-    """The definition if it is outside of the stretch; for one inside, an earlier one of the name in the same block."""
+    """The definition if it is outside the span; for one inside, an earlier one of the name in the same block."""
     if not _is_inside(definition.span, span):
         yield definition
         return
@@ -70,13 +71,13 @@ def _is_inside(inner: Span, outer: Span) -> bool:
 
 
 def described(analysis: Analysis, definition: Definition) -> str:
-    """`h: f32[64@x, 32]`, or what else a name is."""
+    """`h: f32[64@x, 32]`, or another description of a name."""
     detail = detail_of(analysis, definition)
     return f"{definition.name}{detail}" if detail else f"{definition.kind} {definition.name}"
 
 
 def detail_of(analysis: Analysis, definition: Definition) -> str:
-    """What is known of a name, to be shown behind it: `: f32[64@x, 32]`, or the number that it is."""
+    """The description to show after a name: `: f32[64@x, 32]`, or its number."""
     found = analysis.value(definition)
     if found is not None:
         return f": {analysis.type_text(*found)}"

@@ -1,4 +1,4 @@
-"""What editors ask, and who answers it."""
+"""The requests of editors, and their handlers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spmdc.lsp.text import Lines
 
 
 class Server(LanguageServer):
-    """The server, and the documents that are open. Faults of ours are shown and logged, and end nothing."""
+    """The server, and its open documents. Bugs of spmdc are shown and logged, and end nothing."""
 
     def __init__(self) -> None:
         super().__init__("spmdc", __version__)
@@ -50,7 +50,7 @@ class Server(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
 
     def failed(self, problem: Exception) -> None:
-        """Shows a fault of ours, and logs where it is."""
+        """Shows a bug of spmdc, and logs where it is."""
         text = "".join(traceback.format_exception(problem))
         logging.error(text)
         self.window_log_message(types.LogMessageParams(types.MessageType.Error, text))
@@ -58,7 +58,8 @@ class Server(LanguageServer):
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, message))
 
     def report_server_error(self, error: Exception, source: object) -> None:
-        """What pygls calls with what handlers raise. Requests that cannot be met are answered; all else is a fault."""
+        """Called by pygls with exceptions of handlers. Requests that cannot be met are answered; any other exception is
+        a bug."""
         if not isinstance(error, JsonRpcInvalidParams):
             self.failed(error)
 
@@ -160,7 +161,7 @@ async def _completion(server: Server, params: types.CompletionParams) -> types.C
 
 @SERVER.feature(types.TEXT_DOCUMENT_FORMATTING)
 async def _format(server: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-    """The text in the standard layout; what does not read stays as it is."""
+    """The text in the standard layout; a text that does not parse stays as it is."""
     analysis = await server.documents[params.text_document.uri].analysis()
     try:
         text = format_source(analysis.text)

@@ -1,4 +1,4 @@
-"""Places in a text: ours count characters from 1, those of editors count from 0 in units of UTF-16."""
+"""Positions in a text: spmdc's count characters from 1, those of editors count from 0 in units of UTF-16."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spmdc.frontends.spmd.names import Place
 
 
 class Lines:
-    """A text by lines, and places in it as both sides count them."""
+    """A text by lines, with conversion of positions."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -22,7 +22,7 @@ class Lines:
         return types.Position(max(0, line - 1), _units(self._line(line)[: max(0, column - 1)]))
 
     def place(self, position: types.Position) -> Place:
-        """The place in front of which a position is."""
+        """The place after a position."""
         line = self._line(position.line + 1)
         if line.isascii():
             return position.line + 1, min(position.character, len(line)) + 1
@@ -33,7 +33,7 @@ class Lines:
         return position.line + 1, column + 1
 
     def range(self, span: Span) -> types.Range:
-        """The range of a stretch of text, which is at least a character where there is one."""
+        """The range of a span, which is at least one character if there is one."""
         start, end = (span.line, span.column), (span.end_line, span.end_column)
         return types.Range(self.position(start), self.position(max(end, start)))
 
@@ -46,7 +46,7 @@ class Lines:
         return "\n".join([*self.lines[: line - 1], self._line(line)[: column - 1]])
 
     def end(self, line: int) -> types.Position:
-        """Behind a line, a comment included."""
+        """The end of a line, a comment included."""
         return self.position((line, len(self._line(line).rstrip()) + 1))
 
 

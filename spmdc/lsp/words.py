@@ -1,4 +1,4 @@
-"""What the language's own words mean, out of the declarations of ops and compositions."""
+"""Descriptions of the language's own names, from the declarations of ops and compositions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _attribute(attr: AttrDef) -> str:
 
 
 def about(word: Word) -> str:
-    """What a word means, in Markdown."""
+    """The description of a name, in Markdown."""
     if word.attribute:
         return _about_attribute(word)
     return "\n\n".join([f"```spmd\n{signature(word.name)}\n```", *_text(word.name)])
@@ -57,6 +57,6 @@ def _about_attribute(word: Word) -> str:
 
 
 def _spelt(attr: AttrDef) -> str:
-    """`kind`: word (sum, max), what it says."""
+    """`kind`: word (sum, max), and its description."""
     choices = f" ({', '.join(attr.choices)})" if attr.choices else ""
     return f"`{attr.name}`: {attr.kind}{choices}" + (f", {attr.doc}" if attr.doc else "")

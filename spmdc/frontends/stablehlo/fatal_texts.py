@@ -1,5 +1,5 @@
-"""What MLIR's parser accepts, and jaxlib's bindings end the process over that asks for it: found in the text of a
-module, or in the text that MLIR prints of its bytecode."""
+"""Finds text that MLIR's parser accepts but that makes jaxlib's bindings abort the process when they access it, in the
+text of a module, or in the text that MLIR prints of its bytecode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _VALUE_IS_PLACE = re.compile(r"[{,]\s*[\w.$]+ *= *(?:loc\(|#loc)")
 """An attribute whose value is a location."""
 
 _STRING = re.compile(r'(?:= *"(?:[^"\\\n]|\\.)*")|("(?:[^"\\\n]|\\.)*")')
-"""Of a string that is not the value of an attribute, group 1 has all."""
+"""Group 1 matches a string that is not the value of an attribute."""
 
 _ESCAPED = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|.)")
 _BEYOND_ASCII = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
@@ -18,7 +18,7 @@ _BEYOND_ASCII = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
 
 @dataclass(frozen=True)
 class FatalText:
-    """What is found, from where to where, and what is to be written in its place."""
+    """The text that was found, its range, and its replacement."""
 
     message: str
     start: int
@@ -27,8 +27,8 @@ class FatalText:
 
 
 def fatal_text(text: str) -> FatalText | None:
-    """The first attribute that is a location; or the first name of bytes that are no UTF-8, such as that of a file. The
-    values of attributes may be any bytes, such as the code of a kernel."""
+    """The first attribute that is a location, or the first name that is not UTF-8, such as that of a file. The values
+    of attributes may be any bytes, such as the code of a kernel."""
     found = _VALUE_IS_PLACE.search(text)
     if found is not None:
         return FatalText("the value of an attribute is a location", found.start(), found.end())

@@ -1,5 +1,5 @@
-"""Files of StableHLO and HLO text. jaxlib's own parsers read them, in a process of its own, which gives the module in
-StableHLO's bytecode; that is imported."""
+"""Imports files of StableHLO and HLO text. jaxlib's own parsers read them in a separate process, which returns the
+module as StableHLO bytecode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENDS = MappingProxyType(
 
 @dataclass(frozen=True)
 class _Language:
-    """What a text is written in: as the process that parses knows it, as people do, and who reads it."""
+    """The language of a text: its name for the parsing process, its name for people, and its parser."""
 
     key: bytes
     name: str
@@ -66,14 +66,14 @@ _NO_LINES: Mapping[str, int] = MappingProxyType({})
 _SCHEDULED = re.compile(r"^HloModule [^\n]*\bis_scheduled=true", re.MULTILINE)
 _LEFT_OUT = re.compile(r'(?<= )constant\([^"\n(]*\{\.\.\.\}')
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
-"""A result of a number that no op has, or so many results."""
+"""A result with a number that no op has, or that many results."""
 _TO_ALL_OF_SEVERAL = re.compile(r"= \(.*\ball-to-all(?:-start)?\(")
 _GROUPS = "write device_ids=([2,4]T(1,0)) or a list of each device once, and name axes of the mesh; or list the groups"
 
 
 @uncollected()
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
-    """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
+    """The program of a StableHLO module in text or bytecode. Raises SpmdcError, E701 if it is not MLIR."""
     source = Source(name, text if isinstance(text, str) else None)
     if isinstance(text, str):
         _check_results(text, source)
@@ -85,7 +85,8 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 
 @uncollected()
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
-    """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
+    """The program of a module in HLO text, with values named as its instructions. Raises SpmdcError, E701 if it is not
+    HLO."""
     source = Source(name, text)
     _check_is_whole(text, source)
     partitions, replicas = _PARTITIONS.search(text), _REPLICAS.search(text)
@@ -104,10 +105,10 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
 
 
 def _with_listed_groups(text: str, source: Source) -> str:
-    """The text, with a list of the devices of each group that is along axes of a mesh where jaxlib does not read that:
-    the order of the mesh's devices, and all groups of an all-to-all of several operands.
+    """The text with lists of devices in place of groups along mesh axes that jaxlib does not read: those with an order
+    of the mesh's devices, and those of an all-to-all of several operands.
 
-    Raises SpmdcError (E701) if they make no groups.
+    Raises SpmdcError (E701) if they are not valid groups.
     """
 
     def listed(match: re.Match[str]) -> str:
@@ -125,7 +126,7 @@ def _with_listed_groups(text: str, source: Source) -> str:
 
 
 def _check_is_whole(text: str, source: Source) -> None:
-    """Raises SpmdcError (E701) if the numbers of a constant are left out: XLA's parser makes up some in their place."""
+    """Raises SpmdcError (E701) if the numbers of a constant are elided: XLA's parser would replace them by others."""
     left_out = _LEFT_OUT.search(text)
     if left_out is None:
         return
@@ -139,8 +140,8 @@ def _check_is_whole(text: str, source: Source) -> None:
 
 
 def _check_results(text: str, source: Source) -> None:
-    """Raises SpmdcError (E701) if there is a result for which the parser makes a list of more values than there may be
-    in memory."""
+    """Raises SpmdcError (E701) if there is a result for which the parser would make a list of more values than fit in
+    memory."""
     found = _RESULT.search(text)
     if found is None:
         return
@@ -153,7 +154,7 @@ def _check_results(text: str, source: Source) -> None:
 
 
 def _check_spellings(text: str, source: Source) -> None:
-    """Raises SpmdcError (E701) if there is something over which jaxlib ends the process that asks for it."""
+    """Raises SpmdcError (E701) if there is text for which jaxlib aborts the process that accesses it."""
     fatal = fatal_text(text)
     if fatal is not None:
         place = _place_of(text, fatal.start, fatal.end, source)
@@ -161,7 +162,7 @@ def _check_spellings(text: str, source: Source) -> None:
 
 
 def _place_of(text: str, start: int, end: int, source: Source) -> Span:
-    """Where something is that was found in one line of a text."""
+    """The span of text that was found in one line."""
     line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
     return Span(source, line, column, line, column + end - start)
 
@@ -173,8 +174,8 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
 
 
 def _bytecode(language: _Language, text: str | bytes, source: Source, lines: Mapping[str, int] = _NO_LINES) -> bytes:
-    """The module of a text, or of MLIR's bytecode. `lines` are those of ops by name. Raises SpmdcError: E701, or for
-    faulty shardings E301 to E305 and E409."""
+    """The module of a text, or of MLIR bytecode, as bytecode. `lines` has those of ops by name. Raises SpmdcError:
+    E701, or for faulty shardings E301 to E305 and E409."""
     outcome, made = PARSER_PROCESS.read(language.key, text)
     if outcome == DONE and made.startswith(VALID):
         return made[1:]
@@ -194,13 +195,13 @@ def _bytecode(language: _Language, text: str | bytes, source: Source, lines: Map
 
 
 def _invalid(language: _Language, words: str, text: ModuleText, place: Span | None) -> Diagnostic:
-    """What a parser finds wrong with a module."""
+    """The error that a parser finds in a module."""
     message = f"this is not valid {language.name}: {words}"
     return in_our_words(words, text, place) or Diagnostic("E701", message, place, help=language.help)
 
 
 def _found_at(found: Mapping[str, Any], source: Source, lines: Mapping[str, int]) -> Span | None:
-    """Where MLIR finds it."""
+    """The position of an error that MLIR found."""
     if found.get("name") in lines:
         return _character(source, lines[found["name"]], 1)
     return _character(source, found["line"], found["column"]) if found.get("file") == BUFFER else None
@@ -212,8 +213,8 @@ def _character(source: Source, line: int, column: int) -> Span:
 
 
 def _place(language: _Language, text: str, source: Source, outcome: bytes, words: str) -> Span | None:
-    """The last line of the shortest beginning of the text, its brackets closed, that comes to the same end. None if
-    that is the end of a function: then only the whole of it does."""
+    """The last line of the shortest beginning of the text, with its brackets closed, that fails in the same way. None
+    if that is the end of a function: then only the whole text fails."""
     if outcome == STOPPED:
         return None  # Each beginning would take as long again.
     lines = text.splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""HLO's shardings in the words that the rest of the importer reads: tiles of all devices, or Shardy's axes."""
+"""Rewrites HLO's shardings for the rest of the importer: as tiles of all devices, or Shardy's axes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ _OF_SEVERAL = re.compile(
 ALL_DEVICES = "{replicated}"
 INTO_REGION = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
 OUT_OF_REGION = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
-"""The custom calls between which a manual region stands."""
+"""The custom calls at the boundary of a manual region."""
 
 
 def in_calls(text: str) -> str:
-    """The text, with a custom call in place of what XLA's parser reads and jaxlib has no op of StableHLO for."""
+    """The text with custom calls in place of ops that XLA's parser reads, but that jaxlib cannot convert to
+    StableHLO."""
     return _MULHI.sub(r'custom-call\1, custom_call_target="chlo.mulhi"', text)
 
 
 def one_by_one(text: str) -> str:
-    """The text, with an op for each operand where StableHLO has collectives of one only, on the same line."""
+    """The text with one op for each operand of collectives that have a single operand in StableHLO, on the same
+    line."""
 
     def apart(match: re.Match[str]) -> str:
         head, name, results, opcode, given, rest = match.groups()
@@ -52,8 +54,9 @@ def one_by_one(text: str) -> str:
 
 
 def on_all_devices(text: str, partitions: int | None) -> str:
-    """The sharding over all devices. Every device runs the same program here: what is on one alone (maximal), or on a
-    number of them that does not divide that of all, is on each. What is on a part that does is on the others too."""
+    """The sharding over all devices. Every device runs the same program here, so a tensor that is on a single device
+    (maximal), or on a number of devices that does not divide the total, is replicated. One on a number that divides it
+    has copies on the others."""
     if _MAXIMAL.match(text):
         return ALL_DEVICES
     count = tile_count(text)
@@ -63,19 +66,19 @@ def on_all_devices(text: str, partitions: int | None) -> str:
 
 
 def tiles_of(text: str) -> tuple[int, ...] | None:
-    """The number of tiles along each dim, subgroups included; None of a sharding without tiles."""
+    """The number of tiles along each dim, subgroups included; None for a sharding without tiles."""
     match = _TILES.search(text)
     return tuple(int(n) for n in match[1].split(",") if n) if match is not None else None
 
 
 def tile_count(text: str) -> int | None:
-    """The number of tiles, copies included; None of a sharding without tiles."""
+    """The number of tiles, copies included; None for a sharding without tiles."""
     tiles = tiles_of(text)
     return math.prod(tiles) if tiles is not None else None
 
 
 def named_mesh(text: str) -> Mesh | None:
-    """The mesh whose axes an HLO sharding names, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`; None of any other."""
+    """The mesh whose axes an HLO sharding names, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`; None for any other."""
     match = _NAMED.match(text)
     if match is None:
         return None
@@ -84,8 +87,8 @@ def named_mesh(text: str) -> Mesh | None:
 
 
 def in_shardys_words(text: str) -> str | None:
-    """A sharding that names the axes of a mesh as Shardy spells it; None of any other. What it says of manual axes is
-    left out: a region says that."""
+    """A sharding that names mesh axes, in Shardy's spelling; None for any other. Manual axes are left out, because a
+    region specifies them."""
     match, mesh = _NAMED.match(text), named_mesh(text)
     if match is None or mesh is None:
         return None
@@ -97,6 +100,6 @@ def in_shardys_words(text: str) -> str | None:
 
 
 def manual_axes_of(text: str) -> tuple[str, ...] | None:
-    """The axes that a sharding by names says are manual; None of any other sharding."""
+    """The manual axes of a sharding that names axes; None for any other sharding."""
     match = _MANUAL_AXES.search(text) if _NAMED.match(text) else None
     return tuple(identifier(n.strip(" '"), "axis") for n in match[1].split(",")) if match is not None else None

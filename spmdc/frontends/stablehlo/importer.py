@@ -1,7 +1,7 @@
-"""The walk: an MLIR module of StableHLO becomes a Program, function by function, op by op.
+"""Converts an MLIR module of StableHLO to a Program, function by function, op by op.
 
-What is wrong with an op is collected, and what uses its results is passed over, so that one run reports all that a
-module has which cannot be imported.
+Errors in ops are collected, and ops that use their results are skipped, so that one run reports everything in a module
+that cannot be imported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Settings:
 
     With `names_from_locations`, values are named as the HLO instructions that they were. `mesh` is the default mesh, if
     the module does not declare it; `partitions` the number of devices that it is for, and `replicas` the number of
-    copies of all these.
+    copies of these.
     """
 
     names_from_locations: bool = False
@@ -56,22 +56,22 @@ class Settings:
     partitions: int | None = None
     replicas: int | None = None
     callbacks: Sequence[Callable[..., Any]] = ()
-    """The Python functions that the module calls by number."""
+    """The Python functions that the module calls, by number."""
     is_pure: bool = False
     """Whether it is known that nothing in the module has effects."""
     is_scheduled: bool = False
-    """Whether XLA has put its ops in order, which it does last."""
+    """Whether XLA has scheduled the module, which is its last pass."""
     has_shard_calls: bool = False
-    """Whether there are manual regions in the form that HLO has for them."""
+    """Whether there are manual regions in HLO's form."""
     may_be_by_hand: bool = False
-    """Whether there are collectives, or anything else of a module that is partitioned by hand as a whole."""
+    """Whether there are collectives, or other signs of a module that is partitioned manually as a whole."""
     in_simpler_ops: Callable[[mlir.Module], mlir.Module] = in_simpler_ops_elsewhere
-    """Writes ops of CHLO in those of StableHLO: somebody's, in a process of its own."""
+    """Converts CHLO ops to StableHLO ops; for a user's module in a separate process."""
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
-    """The program of a StableHLO module, whose context is entered, verified and made simple. Raises SpmdcError with all
-    that is wrong with it."""
+    """The program of a StableHLO module, whose context is entered, verified and simplified. Raises SpmdcError with all
+    errors."""
     try:
         program = ModuleImporter(module, locations, settings).run()
     except RecursionError:
@@ -83,7 +83,7 @@ def import_module(module: mlir.Module, locations: Locations, settings: Settings 
 
 
 class ModuleImporter:
-    """What the functions of a module share."""
+    """The state that the functions of a module share."""
 
     def __init__(self, module: mlir.Module, locations: Locations, settings: Settings) -> None:
         self.locations = locations
@@ -93,7 +93,7 @@ class ModuleImporter:
         self.sources = {text_of(op.attributes["sym_name"]): op for op in outermost(module, "func.func")}
         self.functions: dict[str, Function] = {}
         self.elementwise: dict[tuple[str, ...], str] = {}
-        """The functions of scalars that ops of elements have become, by op and element types."""
+        """The functions of scalars for elementwise ops, by op and element types."""
         self.group_shapes: dict[int, tuple[int, ...]] = {}
         """The shape of the tensors of each sharding group."""
         self.draws = 0
@@ -101,7 +101,7 @@ class ModuleImporter:
         self.in_simpler_ops = settings.in_simpler_ops
         self._called: dict[tuple[str, Manual], str] = {}
         self._callers: dict[str, Span | None] = {}
-        """Where the first call of a function is, for functions and ops that do not say where they come from."""
+        """The first call of each function, for functions and ops without a location."""
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         self.devices = _devices(module, settings)
@@ -110,11 +110,12 @@ class ModuleImporter:
             _check_replicas(module, locations, settings.replicas)
         self.effects = Effects(self.sources, settings.callbacks, settings.is_pure)
         self.last_token: Value | None = None
-        """The last one of the entry."""
+        """The last token of the entry."""
         self._by_hand: str | None = None
-        """The function that each device runs, of a module that is partitioned by hand."""
+        """The function that each device runs, if the module is partitioned manually."""
         self._placed: list[Sharding | None] = []
-        """What its parameters and then its results are parts of, as far as it is said."""
+        """The shardings of the tensors that its parameters and then its results are shards of, as far as they are
+        known."""
         mesh, partitions = settings.mesh, settings.partitions
         if self.devices is not None:
             mesh, partitions = self.devices.mesh, self.devices.replicas * self.devices.partitions
@@ -146,8 +147,8 @@ class ModuleImporter:
         return Program(self.shardings.meshes or (Mesh(()),), ordered, entry=ENTRY, source=self.locations.source)
 
     def _axes_by_hand(self) -> tuple[AxisRef, ...]:
-        """The axes that are manual in the entry, of a module that is partitioned by hand: those of the manual subgroup
-        of its shardings, or all."""
+        """The manual axes of the entry, if the module is partitioned manually: those of the manual subgroup of its
+        shardings, or all."""
         if self.devices is None or not self.shardings.meshes:
             return ()
         if self.effects.in_function(self._entry()):
@@ -170,15 +171,15 @@ class ModuleImporter:
         return public[0]
 
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
-        """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
+        """The program's type for an MLIR type. Raises SpmdcError (E703, E704, E706)."""
         found = self._types.get(type)
         if found is None:
             found = self._types[type] = tensor_type(type, span)
         return found
 
     def called(self, function: str, manual: Manual, span: Span | None) -> str:
-        """The name here of a function of the module that is called at `span`, and therefore imported; once for each set
-        of axes that are manual where it is called."""
+        """The name in the program of a function of the module that is called at `span`. It is imported once for each
+        set of axes that are manual where it is called."""
         key = (function, manual)
         if key not in self._called:
             self._called[key] = name = self.fresh_function(function)
@@ -186,7 +187,7 @@ class ModuleImporter:
         return self._called[key]
 
     def fresh_function(self, hint: str) -> str:
-        """A name that no function has yet."""
+        """A new name for a function."""
         return self._names.fresh(identifier(hint, "function"))
 
     def _function(self, op: mlir.Operation, name: str, manual: Manual) -> None:
@@ -232,7 +233,8 @@ class ModuleImporter:
     def _params(
         self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None, of_wholes: bool
     ) -> list[Diagnostic]:
-        """Binds the parameters. Gives what is wrong with those that cannot be one; ops that use these may say more."""
+        """Binds the parameters. Returns the errors of those that cannot be parameters; ops that use these may have
+        more."""
         faults: list[Diagnostic] = []
         attributes = list(map(entries, items(op.attributes, "arg_attrs")))
         for i, argument in enumerate(block.arguments):
@@ -256,7 +258,7 @@ class ModuleImporter:
     def _grouped(
         self, op: mlir.Operation, scope: Scope, value: Value, given: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap
     ) -> Value:
-        """The value in the group of tensors that are sharded alike which its HLO sharding names, if it names one."""
+        """The value in the sharding group that its HLO sharding names, if any."""
         sharding = given.get("mhlo.sharding", None)
         group = group_of(text_of(sharding)) if isinstance(sharding, mlir.StringAttr) else None
         return value if group is None else grouped(op, scope, value, group)
@@ -265,7 +267,8 @@ class ModuleImporter:
         self, given: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None,
         manual: Manual, of_wholes: bool,
     ) -> Sharding | None:  # fmt: skip
-        """The sharding of a parameter or result of a function, if it is not that of what this is a part of."""
+        """The sharding of a parameter or result of a function, unless that is the sharding of the tensor that it is a
+        shard of."""
         sharding = self.shardings.of_argument(given, type, span, manual)
         if not of_wholes:
             return sharding
@@ -296,8 +299,8 @@ class ModuleImporter:
         return results
 
     def block(self, block: mlir.Block, scope: Scope) -> list[Value]:
-        """Converts the block's ops. Gives what it returns, tuples flattened; raises PoisonedError if that has an
-        error."""
+        """Converts the block's ops. Returns the block's results, with tuples flattened; raises PoisonedError if they
+        have errors."""
         plain = (view.operation for view in block.operations)
         for op in plain if not self.has_shard_calls else regrouped(block):
             if isinstance(op, Group):
@@ -311,7 +314,7 @@ class ModuleImporter:
         raise PoisonedError
 
     def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
-        """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
+        """A region of an op, in its own scope, with bound arguments. Raises PoisonedError if it has errors."""
         block = region.blocks[0]
         scope.values.update(zip(block.arguments, bound, strict=True))
         return scope.builder.region(*self.block(block, scope))
@@ -325,7 +328,7 @@ class ModuleImporter:
             self.problems.extend(problem.diagnostics)
 
     def convert(self, op: mlir.Operation, scope: Scope) -> None:
-        """Appends what an op is here, and binds its results. Tells what is wrong with it."""
+        """Appends the ops for an MLIR op, and binds its results. Reports its errors."""
         location = op.location
         scope.builder.span = self.locations.span(location) or scope.fallback
         before = len(scope.builder.ops)
@@ -359,7 +362,7 @@ class ModuleImporter:
             scope.values[result] = value
 
     def _annotations(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
-        """How an op's results are sharded, by its attributes; empty if they do not say."""
+        """The shardings in an op's attributes for its results; empty if there are none."""
         if is_callback(op) or not is_annotated(op):
             return []
         ranks = [t.rank for t in scope.result_types(op)]
@@ -367,7 +370,8 @@ class ModuleImporter:
 
 
 def _devices(module: mlir.Module, settings: Settings) -> Devices | None:
-    """The devices of a module that is partitioned by hand; None of any other, and of one that JAX has lowered here."""
+    """The devices of a module that is partitioned manually; None for any other, and for one that JAX has lowered in
+    this process."""
     if settings.mesh is not None or not settings.may_be_by_hand or settings.has_shard_calls:
         return None
     replicas, partitions = _replicas(module, settings.replicas), partitions_of(module, settings.partitions) or 1
@@ -405,7 +409,7 @@ def _converter(op: mlir.Operation, scope: Scope) -> Converter:
 
 @functools.lru_cache(maxsize=1024)
 def _named(spelt: str) -> Converter | None:
-    """The converter of ops of that name, given with or without its dialect."""
+    """The converter of ops with that name, with or without its dialect."""
     return CONVERTERS.get(spelt) or CONVERTERS.get(spelt.partition(".")[2])
 
 
@@ -415,7 +419,7 @@ def leaves(bound: Bound) -> list[Value]:
 
 
 def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) -> Value:
-    """Names and places a result of the op that was appended last."""
+    """Sets the name and sharding of a result of the last op."""
     ops = scope.builder.ops
     last = ops[-1]
     name = scope.builder.names.fresh(hint) if hint and value.name != hint else value.name
@@ -428,14 +432,14 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
 
 
 def _handed_over(scope: Scope, results: Sequence[tuple[Value, Result]]) -> list[tuple[Value, Result]]:
-    """The results that the entry has besides these: what it hands to the host while it runs."""
+    """The additional results of the entry: the values that it sends to the host while it runs."""
     names = Names({result.name for _, result in results})
     handed = scope.transfers.handed if scope.transfers is not None else []
     return [(v, Result(names.fresh(hint), v.type, None, span=v.span)) for hint, v in handed]
 
 
 def _located(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
-    """The diagnostics, with the op, or parameter, that they are of, and where it is."""
+    """The diagnostics, with the op or parameter that they are about, and its location."""
     return [
         replace(d, message=d.message if what in d.message else f"{what}: {d.message}", span=d.span or span)
         for d in problem.diagnostics

@@ -1,7 +1,7 @@
-"""Where an MLIR op comes from: the line of a Python program, or of the .mlir or .hlo file itself.
+"""The source locations of MLIR ops: the line of a Python program, or of the .mlir or .hlo file itself.
 
-JAX records a stack of the user's frames for each op; the innermost is taken. Spans of files whose text is at hand show
-the source line in diagnostics.
+JAX records a stack of the user's frames for each op; the innermost one is used. Spans in files whose text is available
+show the source line in diagnostics.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
 class Locations:
     """The spans of a module's ops. `source` is the text that the module was read from.
 
-    `lines` are those of HLO instructions by name. `reads_files` says that the Python files that JAX names are those of
-    this process. `written` has, by name and line, what the lines of modules that spmdc wrote
-    come from; other places then say nothing.
+    `lines` has those of HLO instructions by name. `reads_files` says that the Python files that JAX names are those of
+    this process. `written` maps lines of modules that spmdc generated, by name and number, to the lines that they were
+    generated from; other locations are then ignored.
     """
 
     source: Source
@@ -38,11 +38,11 @@ class Locations:
     )
 
     last: tuple[mlir.Location | None, Span | None] = (None, None)
-    """The location that was asked for last, and its span: ops that say the same follow one another."""
+    """The last location, and its span: consecutive ops often have the same."""
 
     def span(self, location: mlir.Location) -> Span | None:
-        """The innermost place in a file, if the location has any; of modules that spmdc wrote, the innermost line that
-        comes from a program."""
+        """The innermost position in a file, if the location has any; for modules that spmdc generated, the innermost
+        line of a program."""
         known, span = self.last
         if known is not None and location == known:
             return span
@@ -102,8 +102,8 @@ def instruction_lines(text: str) -> dict[str, int]:
 
 
 def _files(location: mlir.Location) -> Iterator[mlir.FileLineColLoc]:
-    """The places in files that a location has: in the callee of a call before the caller, in what a name stands for,
-    and in all parts of several."""
+    """The positions in files that a location has: for a call, the callee before the caller; for a name, those of its
+    child; for a fused location, those of all parts."""
     at: mlir.Location | None = location
     callers: list[mlir.CallSiteLoc] = []
     while at is not None or callers:

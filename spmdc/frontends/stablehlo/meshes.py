@@ -1,7 +1,7 @@
-"""The meshes of a module: those that Shardy declares, or one on which the tile assignments of HLO can be said.
+"""The meshes of a module: those that Shardy declares, or one that can express the tile assignments of HLO.
 
-An HLO sharding names no axes. All of a module's shardings together cut the devices at some strides; the axes are what
-is between the cuts, so that each sharding is expressed in whole axes.
+An HLO sharding has no axis names. All shardings of a module together cut the devices at certain strides; the axes are
+the parts between the cuts, so that each sharding uses whole axes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SUBGROUPS = re.compile(r"last_tile_dims=\{([\w, ]*)\}")
 
 @dataclass(frozen=True)
 class DeclaredMesh:
-    """A mesh as Shardy declares it, and the axes by the names it has for them.
+    """A mesh as Shardy declares it, and its axes by the names that they have there.
 
-    `mesh` is None of a mesh without axes, which says nothing; `device` is set of one that is a single device.
+    `mesh` is None for a mesh without axes, which has no meaning; `device` is set for one that is a single device.
     """
 
     original: Mesh
@@ -43,7 +43,7 @@ class DeclaredMesh:
     span: Span | None = None
 
     def translate(self, axis: AxisRef) -> AxisRef:
-        """The axis under the name that it has here."""
+        """The axis under its name in the program."""
         assert self.mesh is not None
         position = self.original.names.index(axis.name)
         return AxisRef(self.mesh.names[position], axis.pre, axis.size)
@@ -52,8 +52,8 @@ class DeclaredMesh:
 def declared_meshes(
     module: mlir.Module, default: Mesh | None, partitions: int | None, locations: Locations
 ) -> dict[str, DeclaredMesh]:
-    """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO, but for those that
-    nothing uses. One like `default` is that."""
+    """The used meshes of `sdy.mesh` ops, by name, and of the attribute for them in HLO. One that equals `default` is
+    that."""
     ops = {text_of(op.attributes["sym_name"]): op for op in outermost(module, "sdy.mesh")}
     spelt = {name: op.attributes["mesh"] for name, op in ops.items()}
     frontend = frontend_attributes(module.operation)
@@ -73,10 +73,10 @@ def declared_meshes(
 def _in_use(
     module: mlir.Module, spelt: Mapping[str, mlir.Attribute], default: Mesh | None, partitions: int | None
 ) -> dict[str, mlir.Attribute]:
-    """The meshes that count, that of the manual regions first.
+    """The meshes that are used, that of the manual regions first.
 
-    One of another number of devices than others counts only where something is on it. Where nothing is on any, those
-    count that are as large as `default`, or the number of partitions, or the first.
+    A mesh with a different number of devices is used only if some sharding is on it. If no shardings are on any mesh,
+    the used ones are those with as many devices as `default`, or as the number of partitions, or as the first.
     """
     sizes = {name: math.prod(axis.size for axis in _axes(mesh)) for name, mesh in spelt.items() if _axes(mesh)}
     unused: set[str] = set()
@@ -96,7 +96,7 @@ def _axes(mesh: mlir.Attribute) -> list[sdy.MeshAxisAttr]:
 
 
 def _is_named(name: str, text: str) -> bool:
-    """Whether the text of a module names the mesh elsewhere than where it is declared."""
+    """Whether the text of a module names the mesh outside of its declaration."""
     return len(re.findall(rf"""@(?:"{re.escape(name)}"|{re.escape(name)}(?![\w$.-]))""", text)) > 1
 
 
@@ -108,7 +108,7 @@ def _meshes_of_regions(module: mlir.Module) -> list[str]:
 
 
 def frontend_attributes(op: mlir.Operation) -> dict[str, str]:
-    """What JAX and others say to XLA about an op in words of their own."""
+    """The frontend attributes of an op, which JAX and others set for XLA."""
     attributes = op.attributes
     if "mhlo.frontend_attributes" not in attributes:
         return {}
@@ -156,9 +156,9 @@ def tile_strings(module: mlir.Module) -> Iterator[str]:
 
 
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
-    """A mesh on which as many of the shardings as possible can be said; None if none splits anything.
+    """A mesh that can express as many of the shardings as possible; None if none splits anything.
 
-    `partitions` is the number of devices where the module says it; else it is that of the tiles.
+    `partitions` is the number of devices if the module specifies it; else it is that of the tiles.
     """
     counted = Counter(shardings)
     named = next((mesh for mesh in map(named_mesh, counted) if mesh is not None), None)
@@ -178,7 +178,7 @@ def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | No
 
 
 def subgroups(text: str) -> int:
-    """How many of a sharding's tile dims are of no dim of the tensor."""
+    """How many of a sharding's tile dims do not belong to dims of the tensor."""
     if "last_tile_dim_replicate" in text:
         return 1
     match = _SUBGROUPS.search(text)
@@ -186,7 +186,7 @@ def subgroups(text: str) -> int:
 
 
 def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
-    """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is reported at its place."""
+    """The strides at which the sharding cuts the devices; empty if it is faulty, which is reported at its location."""
     try:
         sharding = parse_hlo(on_all_devices(text.replace("manual", "unreduced"), line.size), line, rank)
     except SpmdcError:
@@ -207,7 +207,7 @@ def _mesh_of_cuts(cuts: Mapping[int, int], devices: int) -> Mesh:
 
 
 def partitions_of(module: mlir.Module, written: int | None) -> int | None:
-    """The number of devices that the module says it is for; one device says nothing."""
+    """The number of devices that the module is for; None if it is one, which is the default."""
     attributes = module.operation.attributes
     name = "mhlo.num_partitions"
     count = written if written is not None else int_of(attributes[name]) if name in attributes else 1

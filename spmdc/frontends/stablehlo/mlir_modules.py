@@ -1,4 +1,4 @@
-"""MLIR through jaxlib's own bindings: contexts, modules in bytecode, and passes. There is no parser of ours."""
+"""MLIR through jaxlib's own bindings: contexts, modules in bytecode, and passes. spmdc has no parser of its own."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from spmdc.isolation.process import last_words
 from spmdc.isolation.server import DONE
 
 BUFFER = "-"
-"""What MLIR calls a file of which it is given the text."""
+"""MLIR's name for a file when it gets the text directly."""
 
 
 def new_context() -> mlir.Context:
-    """A context that knows the dialects that XLA and JAX emit."""
+    """A context with the dialects that XLA and JAX emit."""
     return parser_child.new_context(pkgutil.resolve_name(REGISTER_DIALECTS))
 
 
 @contextmanager
 def opened(bytecode: bytes) -> Iterator[mlir.Module]:
-    """The module of bytecode that the process for parsing made, with its context entered."""
+    """The module in bytecode from the parsing process, with its context entered."""
     with new_context():
         yield mlir.Module.parse(bytecode)
 
@@ -39,11 +39,11 @@ _REGISTERED: list[bool] = []
 
 
 class NoSimplerFormError(Exception):
-    """Says why ops of CHLO have no form in StableHLO."""
+    """The reason why CHLO ops have no form in StableHLO."""
 
 
 def in_simpler_ops(module: mlir.Module) -> mlir.Module:
-    """The module, whose ops of CHLO are written in those of StableHLO from now on. Raises NoSimplerFormError."""
+    """The module, after its CHLO ops are converted to StableHLO in place. Raises NoSimplerFormError."""
     if not _REGISTERED:
         stablehlo.register_stablehlo_passes()
         _REGISTERED.append(True)
@@ -55,8 +55,8 @@ def in_simpler_ops(module: mlir.Module) -> mlir.Module:
 
 
 def in_simpler_ops_elsewhere(module: mlir.Module) -> mlir.Module:
-    """The same in the process that parses, for a module of somebody's text: another one, in the same context. Raises
-    NoSimplerFormError."""
+    """The same in the parsing process, for a module from a user's text. Returns another module in the same context.
+    Raises NoSimplerFormError."""
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     return mlir.Module.parse(_simplified(bytecode.getvalue()))

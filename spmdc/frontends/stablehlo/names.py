@@ -1,4 +1,4 @@
-"""Readable names from what MLIR keeps of them: `args[0]['w']` is `w`, `jit(f)/mlp/dot_general` nothing new."""
+"""Readable names from MLIR's locations: `args[0]['w']` becomes `w`, `jit(f)/mlp/dot_general` no name of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNSAFE = re.compile(r"\W+", re.ASCII)
 
 
 def identifier(name: str, default: str = "value") -> str:
-    """The name with what no name may contain replaced by underscores."""
+    """The name with invalid characters replaced by underscores."""
     if is_name(name):
         return name
     parts = [_UNSAFE.sub("_", part).strip("_") or "_" for part in name.split(".")] if name else []
@@ -24,7 +24,7 @@ def identifier(name: str, default: str = "value") -> str:
 
 
 def name_of_instruction(name: str) -> str:
-    """A name for what an HLO instruction computes; of JAX's names, which list the scopes, the last that is no call."""
+    """A name for an HLO instruction's result. JAX's names list scopes; of these it is the last that is not a call."""
     last = name.rpartition("/")[2]
     return "" if "(" in last else identifier(last, "")
 

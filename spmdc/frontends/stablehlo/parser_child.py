@@ -1,8 +1,8 @@
-"""A process that reads HLO and MLIR for another one: over some texts, XLA's parser and MLIR's end the process that they
-run in.
+"""A process that reads HLO and MLIR for another one, because XLA's and MLIR's parsers abort their process on some
+texts.
 
-It is run as a script, and imports little of spmdc's; its arguments name functions of jaxlib's. A request is a language
-and a text or bytecode. The answer is a module in bytecode, which MLIR has read and verified.
+It is run as a script, and imports little of spmdc; its arguments name functions of jaxlib. A request is a language and
+a text or bytecode. The answer is a module in bytecode, which MLIR has read and verified.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MOST_MEMORY = 4 << 30
 """Bytes of memory that reading a text may take."""
 
 MOST_STACK = 2 << 20
-"""Bytes of its stack that reading a text may take: less than any process has that is then given the module."""
+"""Bytes of stack that reading a text may take: less than the stack of any process that then gets the module."""
 
 HLO, MLIR, CHLO = b"h", b"m", b"c"
-"""The languages. MLIR is text or bytecode; of CHLO, a module's ops are to be written in those of StableHLO."""
+"""The languages. MLIR is text or bytecode; for CHLO, a module's CHLO ops are converted to StableHLO."""
 
 SIMPLER = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-"""The passes that do that."""
+"""The passes that convert CHLO to StableHLO."""
 
 VALID, INVALID = b"+", b"?"
-"""How an answer begins. A module follows, or JSON, a list of all that MLIR finds wrong: a `message`, and where its
-place is known the `file`, `line` and `column`, or the `name` of an op."""
+"""The beginning of an answer. A module follows, or a JSON list of all errors that MLIR finds: each has a `message`, and
+if its position is known the `file`, `line` and `column`, or the `name` of an op."""
 
 BYTECODE = b"ML\xefR"
-"""How MLIR's bytecode begins."""
+"""The beginning of MLIR bytecode."""
 
 _FEW = 16
 _DYNAMIC = (b"dynamic_", b"dimension_size", b"tensor<?")
@@ -54,16 +54,16 @@ Register = Callable[[mlir.DialectRegistry], None]
 
 
 class _FatalError(Exception):
-    """Says what jaxlib would end a process over."""
+    """A construct for which jaxlib would abort a process."""
 
 
 def most_seconds(size: int) -> float:
-    """The processor time that reading a text of so many bytes may take: twenty times what it usually does."""
+    """The processor time that reading a text of that many bytes may take: twenty times the usual."""
     return 3.0 + size / 200_000
 
 
 def new_context(register_dialects: Register) -> mlir.Context:
-    """A context that knows the dialects that XLA and JAX emit."""
+    """A context with the dialects that XLA and JAX emit."""
     context = mlir.Context()
     registry = mlir.DialectRegistry()
     register_dialects(registry)
@@ -101,7 +101,7 @@ def _read(register_dialects: Register, convert_hlo: Sequence[Callable[..., objec
 
 
 def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes:
-    """The MLIR that the functions, one after the other, make of a text; the text if there are none."""
+    """The MLIR that the functions, one after another, convert a text to; the text if there are none."""
     if not functions:
         return text
     result: object = text.decode()
@@ -112,7 +112,7 @@ def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes
 
 
 def _verified(text: bytes) -> bytes:
-    """The module in bytecode, in which shapes are known that follow from those of the arguments and from constants."""
+    """The module in bytecode, with all shapes that follow from those of the arguments and from constants."""
     module = mlir.Module.parse(text)
     if any(word in text for word in _DYNAMIC):
         module = _of_known_shapes(module)
@@ -126,8 +126,8 @@ def _verified(text: bytes) -> bytes:
 
 
 def _of_known_shapes(module: mlir.Module) -> mlir.Module:
-    """A copy of the module in which ops take no shapes as operands, and types leave none open, where these are known.
-    The module, if it contradicts itself."""
+    """A copy of the module with static shapes in place of shape operands and open types, where they are known. The
+    module itself, if it is inconsistent."""
     refined = mlir.Module.parse(_bytecode(module))
     try:
         passmanager.PassManager.parse(_STATIC).run(refined.operation)
@@ -149,8 +149,8 @@ def _bytecode(module: mlir.Module) -> bytes:
 
 
 def _check_names(module: mlir.Module) -> None:
-    """Raises _FatalError if there is something in bytecode over which jaxlib ends the process that asks for it. Text is
-    searched by who asks, who knows its lines."""
+    """Raises _FatalError if the bytecode has a construct for which jaxlib aborts the process that accesses it. Text is
+    checked by the requesting process, which knows its lines."""
     printed = module.operation.get_asm(
         binary=True, enable_debug_info=True, large_elements_limit=_FEW, large_resource_limit=_FEW
     )
@@ -161,8 +161,7 @@ def _check_names(module: mlir.Module) -> None:
 
 
 def _read_what_frontends_say(op: mlir.Operation) -> mlir.WalkResult:
-    """Reads the attributes that are texts in the module, as who asked for it will. What is wrong with one is not said
-    here."""
+    """Reads string attributes that the requesting process will read. Errors in them are not reported here."""
     given: Any = op.attributes.get(_FRONTEND, ())
     for named in given:
         if named.name.startswith(_SAYS_SHARDING) and isinstance(named.attr, mlir.StringAttr):
@@ -172,7 +171,7 @@ def _read_what_frontends_say(op: mlir.Operation) -> mlir.WalkResult:
 
 
 def _place(untyped: mlir.Location) -> dict[str, str | int]:
-    """Diagnostics carry locations without saying of what kind they are; attributes say it."""
+    """Diagnostics have locations without their kinds; attributes have them."""
     location = mlir.Location.from_attr(untyped.attr)
     if isinstance(location, mlir.NameLoc):
         return {"name": str(location.name_str)}

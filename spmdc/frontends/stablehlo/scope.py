@@ -1,7 +1,7 @@
-"""What a converter works with: the values of the function at hand, and a builder to which ops are appended.
+"""The context of a converter: the values of the current function, and a builder to which ops are appended.
 
-A converter turns one MLIR op into ops of ours. It is registered under the op's name without its dialect, for StableHLO,
-CHLO and MHLO mean the same by the same names.
+A converter turns one MLIR op into ops of the program. It is registered under the op's name without its dialect, because
+StableHLO, CHLO and MHLO mean the same by the same names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.shardings import Shardings
 
 Bound: TypeAlias = "Value | tuple[Bound, ...]"
-"""What an MLIR value stands for: a value, or, of an HLO tuple, several."""
+"""What an MLIR value is bound to: a value, or, for an HLO tuple, several."""
 
 AnyValue: TypeAlias = "mlir.Value[Any]"
 
@@ -36,60 +36,60 @@ class PoisonedError(Exception):
 
 
 class Module(Protocol):
-    """What a converter may ask of the module whose op it is given."""
+    """What a converter needs of the module that its op is in."""
 
     locations: Locations
     shardings: Shardings
     effects: Effects
     sources: dict[str, mlir.Operation]
-    """The functions of the module as they are written."""
+    """The functions of the module, as MLIR ops."""
     functions: dict[str, Function]
-    """Those that are imported so far, and those that ops of theirs have become."""
+    """The imported functions, and those that were made for their ops."""
     elementwise: dict[tuple[str, ...], str]
-    """The functions of scalars that ops of elements have become, by op and element types."""
+    """The functions of scalars for elementwise ops, by op and element types."""
     group_shapes: dict[int, tuple[int, ...]]
     """The shape of the tensors of each sharding group."""
     replicas: int
-    """How many copies of all its partitions run, of a module that is partitioned by hand."""
+    """The number of replicas of all partitions, if the module is partitioned manually."""
     draws: int
-    """How many states of random numbers its ops begin with so far."""
+    """The number of random states that its ops begin with so far."""
     kept: list[mlir.Module]
     """Modules that must live as long as this one."""
     in_simpler_ops: Callable[[mlir.Module], mlir.Module]
-    """Writes ops of CHLO in those of StableHLO. Raises NoSimplerFormError."""
+    """Converts CHLO ops to StableHLO ops. Raises NoSimplerFormError."""
 
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
-        """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
+        """The program's type for an MLIR type. Raises SpmdcError (E703, E704, E706)."""
 
     def called(self, function: str, manual: Manual, span: Span | None) -> str:
-        """The name here of a function of the module that is called at `span`, and therefore imported."""
+        """The name in the program of a function of the module that is called at `span`, and is imported therefore."""
 
     def fresh_function(self, hint: str) -> str:
-        """A name that no function has yet."""
+        """A new name for a function."""
 
     def block(self, block: mlir.Block, scope: Scope) -> list[Value]:
-        """Converts the block's ops. Returns what it returns, tuples flattened; raises PoisonedError if that has an
-        error."""
+        """Converts the block's ops. Returns the block's results, with tuples flattened; raises PoisonedError if they
+        have errors."""
 
     def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
-        """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
+        """A region of an op, in its own scope, with bound arguments. Raises PoisonedError if it has errors."""
 
     def convert(self, op: mlir.Operation, scope: Scope) -> None:
-        """Appends what an op is here, and binds its results. Reports what is wrong with it."""
+        """Appends the ops for an MLIR op, and binds its results. Reports its errors."""
 
 
 @dataclass
 class Transfers:
-    """What the program hands to the host, in order, each with a name for it."""
+    """The values that the program sends to the host, in order, each with a name."""
 
     handed: list[tuple[str, Value]] = field(default_factory=list[tuple[str, Value]])
 
 
 @dataclass
 class Scope:
-    """One region of a function in the making. All regions of a function share `values` and `numbers`.
+    """One region of a function under construction. All regions of a function share `values` and `numbers`.
 
-    `numbers` has the values whose elements are all one known number.
+    `numbers` has the values whose elements all equal one known number.
     """
 
     module: Module
@@ -97,23 +97,23 @@ class Scope:
     values: dict[AnyValue, Bound] = field(default_factory=dict["AnyValue", Bound])
     numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])
     fallback: Span | None = None
-    """Where ops come from that do not say it."""
+    """The location of ops that have none."""
     manual: frozenset[str] = frozenset()
     """The axes that are manual here."""
     positions: dict[Value, int] = field(default_factory=dict[Value, int])
-    """The values that are a device's number, divided by so much."""
+    """Values that are a device's number, divided by these strides."""
     by_device: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, "tuple[int, ...]"])
-    """The integers that are computed of a device's number alone: one for each position on the manual axes."""
+    """Integers that are computed from a device's number only: one for each position on the manual axes."""
     lists: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, "tuple[int, ...]"])
     """The constants that are lists of integers, in manual regions."""
     narrowed: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """The s32 values that some u32 ones are."""
+    """The s32 values that some u32 values equal."""
     token: Value | None = None
-    """What the next effect follows, in functions that have effects."""
+    """The token that the next effect takes, in functions with effects."""
     repeats: bool = False
-    """Whether what stands here may run several times."""
+    """Whether ops here may run several times."""
     transfers: Transfers | None = None
-    """Those of the program, where what stands here runs once and for the program as a whole."""
+    """The transfers of the program, if ops here run exactly once, in the program's entry."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
@@ -124,7 +124,7 @@ class Scope:
         return inner
 
     def bound(self, value: AnyValue) -> Bound:
-        """What the MLIR value stands for. Raises PoisonedError if it is that of an op with an error."""
+        """The value that an MLIR value is bound to. Raises PoisonedError if its op has an error."""
         found = self.values.get(value)
         if found is None:
             raise PoisonedError
@@ -137,13 +137,13 @@ class Scope:
         return found
 
     def operands(self, op: mlir.Operation) -> list[Value]:
-        """The operands that are tensors. Tokens of the module's are left aside: see `token`."""
+        """The operands that are tensors. The module's tokens are ignored: see `token`."""
         given = list(op.operands)
         found = [value for value in map(self.values.get, given) if isinstance(value, Value)]
         return found if len(found) == len(given) else [self.operand(v) for v in given if not is_token(v)]
 
     def tokens(self, has_effects: bool = True) -> list[Value]:
-        """The token, for what has effects; nothing for other ops."""
+        """The token, for ops with effects; nothing for others."""
         if not has_effects:
             return []
         if self.token is None:
@@ -180,21 +180,21 @@ class Scope:
         self, opname: str, operands: Sequence[Value], attrs: dict[str, Attr], types: Sequence[TensorType],
         regions: tuple[Region, ...] = (),
     ) -> tuple[Value, ...]:  # fmt: skip
-        """Appends an op with regions, or whose types follow from a function."""
+        """Appends an op with regions, or with types that no rule infers."""
         return self.builder.append(opname, operands, attrs, types=types, regions=regions)
 
     def full(self, number: Number, type: TensorType) -> Value:
-        """A tensor of one number."""
+        """A tensor filled with one number."""
         value = self.emit("constant", value=number, type=type)
         self.numbers[value] = number
         return value
 
     def number(self, value: Value) -> Number | None:
-        """The number that every element of the value is, if that is known."""
+        """The number that every element of the value equals, if known."""
         return self.numbers.get(value)
 
     def copy_facts(self, value: Value, copy: Value) -> None:
-        """What is known about a value holds for its copy."""
+        """Gives a copy the facts that are known about a value."""
         known: tuple[dict[Value, Any], ...] = self.numbers, self.positions, self.by_device, self.lists, self.narrowed
         for facts in known:
             if value in facts:
@@ -205,7 +205,7 @@ class Scope:
         return value if perm == tuple(range(len(perm))) else self.emit("transpose", value, perm=perm)
 
     def broadcast(self, value: Value, type: TensorType) -> Value:
-        """A scalar in every place of a tensor."""
+        """A scalar broadcast to a tensor type."""
         number = self.number(value)
         if value.type == type:
             return value
@@ -214,7 +214,7 @@ class Scope:
         return self.emit("broadcast_in_dim", value, shape=type.shape, dims=())
 
     def refuse(self, op: mlir.Operation, why: str, *, code: str = "E702", help: str = "") -> SpmdcError:
-        """The error that an op cannot be imported, to be raised."""
+        """The error for an op that cannot be imported, to be raised by the caller."""
         return error(code, f"{op.name}: {why}", self.builder.span, help=help)
 
 
@@ -225,7 +225,7 @@ def _leaf_types(type: mlir.Type) -> list[mlir.Type]:
 
 
 Converter = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
-"""Appends ops that compute the op's results, and returns what its only result stands for, or what each does."""
+"""Appends ops that compute the op's results, and returns the value of its only result, or a list with those of all."""
 
 CONVERTERS: Registry[Converter] = Registry()
 

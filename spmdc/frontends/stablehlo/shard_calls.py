@@ -1,7 +1,7 @@
-"""Manual regions as HLO says them: custom calls that lead into a region and out of it, with its ops between.
+"""Manual regions in HLO's form: custom calls at their entry and exit, with the ops between.
 
-The ops of a block are regrouped: what depends on the shards that a call leads to, up to the calls that lead out, is one
-region. One that takes nothing is what is computed for a call that leads out alone.
+The ops of a block are regrouped: a region consists of the ops that depend on the shards from its entry calls, up to the
+exit calls. A region without operands consists of the ops that only its exit call needs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scop
 
 @dataclass
 class Group:
-    """The ops of one region, and the calls that lead into it and out.
+    """The ops of one region, and its entry and exit calls.
 
-    `rank` is how many regions, one after the other, it depends on.
+    `rank` is the length of the longest chain of regions that it depends on.
     """
 
     rank: int = 0
@@ -37,14 +37,14 @@ class Group:
     out: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
     inside: set[AnyValue] = field(default_factory=set["AnyValue"])
     is_left: bool = True
-    """Whether all that the function returns of it is led out."""
+    """Whether all its values that the function returns pass an exit call."""
 
     def take(self, op: mlir.Operation, behind: int) -> None:
         self.rank = max(self.rank, behind)
         self.inside.update(op.results)
 
     def merge(self, other: Group) -> None:
-        """Takes over what another group has, which turns out to be of the same region."""
+        """Merges another group that turns out to be a part of the same region."""
         self.rank = max(self.rank, other.rank)
         self.into += other.into
         self.body += other.body
@@ -53,7 +53,7 @@ class Group:
 
 
 def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
-    """The ops of the block, those of regions together. Ops that depend on fewer regions come first."""
+    """The ops of the block, with those of regions grouped. Ops that depend on fewer regions come first."""
     behind: dict[AnyValue, int] = {}
     groups: list[Group] = []
     outside: dict[int, list[mlir.Operation]] = {}
@@ -87,8 +87,8 @@ def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
 
 
 def _without_operands(out: mlir.Operation, outside: dict[int, list[mlir.Operation]]) -> Group:
-    """The region that a call leads out of, and none into: the ops that nothing else needs, which are taken from those
-    outside of regions."""
+    """A region with an exit call but no entry call: the ops that nothing else needs, which are removed from
+    `outside`."""
     group, needing = Group(), {out}
     for rank in sorted(outside, reverse=True):
         for op in reversed(outside[rank]):
@@ -102,7 +102,7 @@ def _without_operands(out: mlir.Operation, outside: dict[int, list[mlir.Operatio
 
 
 def _group_of(op: mlir.Operation, groups: list[Group]) -> Group | None:
-    """The group of an op that uses what is inside of one; those that it connects become one."""
+    """The group of an op that uses values of one; if it uses those of several groups, they are merged."""
     found = [g for g in groups if any(v in g.inside for v in op.operands)]
     for other in found[1:]:
         found[0].merge(other)
@@ -115,7 +115,7 @@ def _target(op: mlir.Operation) -> str:
 
 
 def convert_group(group: Group, scope: Scope) -> None:
-    """Appends the manual region that a group is, and binds its results. Raises SpmdcError, or PoisonedError."""
+    """Appends the manual region of a group, and binds its results. Raises SpmdcError, or PoisonedError."""
     first = (group.into or group.out)[0]
     scope.builder.span = scope.module.locations.span(first.location) or scope.fallback
     if not group.is_left:
@@ -155,7 +155,7 @@ def convert_group(group: Group, scope: Scope) -> None:
 
 
 def _shards(op: mlir.Operation, scope: Scope, param: Callable[[Value, Sharding], Value]) -> list[Value]:
-    """The region's parameters for what an op leads into it."""
+    """The region's parameters for the operands of an entry call."""
     values = scope.operands(op)
     placed = _placements(op, "xla.sdy.in_shardings", values, scope)
     shards = [param(value, sharding) for value, sharding in zip(values, placed, strict=True)]
@@ -167,27 +167,27 @@ def _shards(op: mlir.Operation, scope: Scope, param: Callable[[Value, Sharding],
 
 
 def _bind(op: mlir.Operation, values: Sequence[Value], scope: Scope) -> None:
-    """The op's results are these values, or their tuple."""
+    """Binds the op's results to these values, or to their tuple."""
     is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
     bound: Sequence[Bound] = [tuple(values)] if is_tuple else values
     scope.values.update(zip(op.results, bound, strict=True))
 
 
 def _says_manual(group: Group) -> mlir.Operation:
-    """The op of a region that takes nothing which says along which axes it is manual."""
+    """The op that specifies the manual axes of a region without operands."""
     (out,) = group.out
     return _annotation(out.operands[0]) or out
 
 
 def _annotation(value: AnyValue) -> mlir.Operation | None:
-    """The custom call @Sharding that a value is the result of."""
+    """The custom call @Sharding that makes a value, if any."""
     owner = value.owner
     return owner.operation if isinstance(owner, mlir.OpView) and _target(owner.operation) == "Sharding" else None
 
 
 def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
-    """The axes that are manual in the region and not around it: those that Shardy lists, or that an HLO sharding has in
-    its manual subgroup, or all."""
+    """The axes that are manual in the region and not around it: those that Shardy lists, or those in the manual
+    subgroup of an HLO sharding, or all."""
     listed = frontend_attributes(op).get("xla.sdy.manual_axes")
     if listed is not None:
         return manual_axes(scope, cast(sdy.ManualAxesAttr, parsed(listed, "xla.sdy.manual_axes")))
@@ -204,7 +204,7 @@ def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
 
 
 def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: Scope) -> list[Sharding]:
-    """How the operands of a call into a region are sharded; without Shardy's word for it, as they were annotated."""
+    """The shardings of the operands of an entry call: Shardy's, or else those of their annotations."""
     mesh = scope.module.shardings.meshes[0]
     ranks = [v.type.rank for v in values]
     written = frontend_attributes(op).get(name)
@@ -215,7 +215,7 @@ def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: S
 
 
 def _annotated(value: Value, written: AnyValue, scope: Scope) -> Sharding:
-    """How an operand of a call into a region is sharded: as the annotation says that it is the result of."""
+    """The sharding of an operand of an entry call: that of its annotation."""
     mesh, rank = scope.module.shardings.meshes[0], value.type.rank
     annotation = _annotation(written)
     if annotation is None:
@@ -225,7 +225,7 @@ def _annotated(value: Value, written: AnyValue, scope: Scope) -> Sharding:
 
 
 def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
-    """How the results of a call out of a region are sharded."""
+    """The shardings of the results of an exit call."""
     shardings, types = scope.module.shardings, scope.result_types(op)
     mesh = shardings.meshes[0]
     written = frontend_attributes(op).get("xla.sdy.out_shardings")
@@ -239,7 +239,7 @@ def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
 
 
 def _captured(group: Group, scope: Scope) -> dict[AnyValue, Value]:
-    """The tensors around the region that its ops use."""
+    """The tensors from outside that the region's ops use."""
     found: dict[AnyValue, Value] = {}
     for op in group.body:
         for value in op.operands:

@@ -1,5 +1,5 @@
-"""What jaxlib's parsers say of faulty shardings and meshes, as diagnostics of ours: with the code that such a fault has
-in any language, what was meant, and the place of the faulty word."""
+"""Converts jaxlib's errors about faulty shardings and meshes to spmdc's diagnostics: with the code for such an error in
+any language, a suggestion, and the span of the faulty word."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Meshes = Mapping[str, Mapping[str, int]]
 
 
 class ModuleText:
-    """The text of a module, looked at where it is faulty."""
+    """The text of a module, in which faulty words are located."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -38,8 +38,8 @@ class ModuleText:
 
 
 def in_our_words(words: str, text: ModuleText, span: Span | None) -> Diagnostic | None:
-    """The diagnostic (E301 to E305, E409) for what a parser says of the text, at `span`; None if it is not about a
-    sharding or a mesh. What the parser says itself is a note."""
+    """The diagnostic (E301 to E305, E409) for a parser's error at `span`; None if it is not about a sharding or a mesh.
+    The parser's own message is a note."""
     for pattern, code, explain in _FAULTS:
         found = re.search(pattern, words)
         if found is not None:
@@ -50,7 +50,7 @@ def in_our_words(words: str, text: ModuleText, span: Span | None) -> Diagnostic 
 
 
 def _word(word: str | None, text: ModuleText, span: Span | None) -> Span | None:
-    """The place of a word in the line of a span, behind where it begins, if it is there once as a name."""
+    """The span of a word in the line of a span, after its beginning, if the word occurs once as a name."""
     if word is None or span is None:
         return span
     line = text.lines[span.line - 1] if span.line <= len(text.lines) else ""
@@ -155,4 +155,4 @@ _FAULTS: tuple[tuple[str, str, Callable[[re.Match[str], Meshes], tuple[str, str]
         _says("the tiles of a sharding are not as many as the devices that it lists", _TILES),
     ),
 )
-"""What is searched for in the words of MLIR, which are Shardy's, and of XLA; the code; the message and a way out."""
+"""The pattern of a message, in MLIR's and Shardy's wording or XLA's; the code; the message and help."""

@@ -1,4 +1,4 @@
-"""The shardings of a module, Shardy's and HLO's, on meshes of ours."""
+"""Converts the shardings of a module, Shardy's and HLO's."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from spmdc.frontends.stablehlo.meshes import (
 _UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
 _GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
 _SINGLE = re.compile(r"#sdy\.sharding<mesh<\[\](?:, device_ids=\[(\d+)\])?>")
-"""A sharding on a mesh without axes, which says nothing, or is the one device that it names."""
+"""A sharding on a mesh without axes, which has no effect, or is on the single device that it names."""
 _SAYS_ITSELF = re.compile(r"Sharding|^SPMD|^xla\.sdy\.|^spmdc\.")
-"""The custom calls of which a sharding is the meaning."""
+"""The custom calls whose meaning is a sharding."""
 _PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
 
 
@@ -67,9 +67,9 @@ class Shardings:
     def of_argument(
         self, attributes: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None, manual: frozenset[str]
     ) -> Sharding | None:
-        """The sharding of a function's argument or result, by its attributes; Shardy's goes before HLO's.
+        """The sharding of a function's argument or result, from its attributes; Shardy's takes precedence over HLO's.
 
-        Where axes are `manual`, an HLO sharding with a manual subgroup says nothing: the ops of the function do.
+        If axes are `manual`, an HLO sharding with a manual subgroup has no effect: the ops of the function specify it.
         """
         if "sdy.sharding" in attributes:
             return self.shardy(str(attributes["sdy.sharding"]), type.rank, span)
@@ -85,9 +85,9 @@ class Shardings:
     def of_op(
         self, op: mlir.Operation, ranks: Sequence[int], span: Span | None, manual: frozenset[str]
     ) -> list[Sharding | None]:
-        """The annotations of the results of an op that `is_annotated`, which have these ranks; empty if there are none.
+        """The annotations of the results, of these ranks, of an op that `is_annotated`; empty if there are none.
 
-        `manual` are the axes that are manual where it is.
+        `manual` has the axes that are manual at the op.
         """
         attributes = op.attributes
         if "sdy.sharding" in attributes:
@@ -114,7 +114,7 @@ class Shardings:
         return [self.shardy(str(s), rank, span) for s, rank in zip(given, ranks, strict=True)]
 
     def shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
-        """The sharding that Shardy's text says; None on a mesh without axes, which JAX names when it has none."""
+        """The sharding that Shardy's text spells; None on a mesh without axes, which JAX writes if it has no mesh."""
         key = (text, rank)
         if key not in self._known:
             self._known[key] = self._shardy(text, rank, span)
@@ -138,11 +138,11 @@ class Shardings:
         return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
 
     def _on_all(self, rank: int) -> Sharding | None:
-        """Where a tensor is that is on one device alone: all devices run one program, so each has it."""
+        """The sharding of a tensor that is on a single device: all devices run one program, so it is replicated."""
         return Sharding.replicate(self._meshes[0], rank) if self._meshes else None
 
     def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
-        """The sharding that an HLO string says. Raises SpmdcError (E303, E305, E309)."""
+        """The sharding that an HLO string spells. Raises SpmdcError (E303, E305, E309)."""
         text = on_all_devices(text, self.partitions)
         key = (text, rank)
         named = in_shardys_words(text)
@@ -178,7 +178,7 @@ class Shardings:
     ) -> Sharding | None:
         """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open.
 
-        `manual` are the axes that are manual where it is.
+        `manual` has the axes that are manual at the op.
         """
         attributes = op.attributes
         given = frontend_attributes(op)
@@ -200,7 +200,7 @@ class Shardings:
         return replace(sharding, dims=tuple(dims))
 
     def _free(self, text: str, rank: int, manual: frozenset[str], span: Span | None) -> Sharding | None:
-        """What an HLO sharding in a manual region says of the free axes."""
+        """The part of an HLO sharding in a manual region that is along free axes."""
         if "devices=" not in text:
             return None
         sharding = self.tiled(text.replace("manual", "replicated"), rank, span)
@@ -208,7 +208,7 @@ class Shardings:
         return free_part(sharding, manual)
 
     def adopt(self, sharding: Sharding) -> Sharding:
-        """The sharding on a mesh that the program declares, which may be one that it brings along."""
+        """The sharding on a mesh of the program, to which its own mesh is added if it is new."""
         own = sharding.mesh
         same = next((m for m in self._meshes if m.shape == own.shape and m.devices == own.devices), None)
         if same is None and self._meshes:
@@ -229,14 +229,14 @@ def has_sharding(op: mlir.Operation) -> bool:
 
 
 def is_annotated(op: mlir.Operation) -> bool:
-    """Whether an op has a sharding of its results. Custom calls have attributes of their own."""
+    """Whether an op has shardings of its results. The attributes of custom calls have other meanings."""
     return "sdy.sharding" in op.attributes or (
         "mhlo.sharding" in op.attributes and not (op.name.endswith(".custom_call") and says_a_sharding(op))
     )
 
 
 def says_a_sharding(custom_call: mlir.Operation) -> bool:
-    """Whether a custom call is one of which a sharding is the meaning."""
+    """Whether the meaning of a custom call is a sharding."""
     return _SAYS_ITSELF.search(text_of(custom_call.attributes["call_target_name"])) is not None
 
 
@@ -245,7 +245,7 @@ def _is_manual_in_part(text: str) -> bool:
 
 
 def group_of(text: str) -> int | None:
-    """The group of tensors that are sharded alike which an HLO sharding names."""
+    """The number of the sharding group that an HLO sharding names, if any."""
     match = _GROUP.search(text)
     return int(match[1]) if match is not None else None
 
@@ -263,5 +263,5 @@ def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:
 
 
 def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:
-    """The same sharding, its axes under the names that they have on `mesh`."""
+    """The same sharding with axes named as on `mesh`."""
     return sharding.with_axes(lambda axes: tuple(map(declared.translate, axes)), mesh)

@@ -1,4 +1,4 @@
-"""Ops in two halves, one that starts and one that waits: here they are one op, and tokens order nothing."""
+"""Asynchronous ops, a start and a done, are imported as one op, and their tokens order nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 @converts("async_start")
 def _start(op: mlir.Operation, scope: Scope) -> Bound:
-    """What is computed; what stands for it until it is done is a tuple of it."""
+    """The results. The handle that stands for them until the done is a tuple of them."""
     if len(op.regions):
         return tuple(inlined(op.regions[0].blocks[0], scope, scope.operands(op)))
     return tuple(call(op, scope, text_of(op.attributes["called_computation"])))
@@ -31,5 +31,5 @@ def _done(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts("create_token", "after_all")
 def _token(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """Nothing: what has effects is in the order in which it is written."""
+    """No values: effects happen in the order in which they are written."""
     return []

@@ -1,4 +1,4 @@
-"""Sorts by a comparator that is no order by keys: a network of comparators, which asks it of pairs."""
+"""Sorts by a comparator that is not an order by keys: a sorting network calls it on pairs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from spmdc.frontends.stablehlo.scope import Scope
 def sorted_by(
     op: mlir.Operation, scope: Scope, operands: Sequence[Value], region: mlir.Region, dim: int
 ) -> list[Value]:
-    """The operands, sorted together along the dim by the function of scalars (a0, b0, a1, b1, …) that says whether a
+    """The operands, sorted together along the dim by the function of scalars (a0, b0, a1, b1, …) that returns whether a
     comes before b. Stable. Raises SpmdcError (E708) if the region uses values from outside.
 
     The network is Batcher's bitonic one ("Sorting networks and their applications", 1968), in which all comparators
-    point one way: of blocks of 2, 4, 8, … elements, each half sorted, element i is compared with the one as far from
-    the other end; then each half is merged by comparing what is half of it apart, a quarter, and so on.
+    have the same direction. In blocks of 2, 4, 8, … elements with sorted halves, element i is compared with the element
+    equally far from the other end; then each half is merged by comparing elements at half of its size apart, a quarter,
+    and so on.
     """
     n = operands[0].shape[dim]
     before = body_function(op, scope, region, "before", [v.dtype for v in operands for _ in range(2)])
@@ -36,7 +37,7 @@ def sorted_by(
 
 
 def _padded(scope: Scope, value: Value, dim: int, size: int) -> Value:
-    """The value with room for `size` elements; what fills it has places behind all others."""
+    """The value padded to `size` elements; the padding has positions after all others."""
     high = tuple(size - n if d == dim else 0 for d, n in enumerate(value.shape))
     if not any(high):
         return value
@@ -47,8 +48,9 @@ def _padded(scope: Scope, value: Value, dim: int, size: int) -> Value:
 def _compared(
     scope: Scope, before: str, rows: Sequence[Value], dim: int, half: int, count: int, *, is_mirrored: bool
 ) -> list[Value]:
-    """Each element of the first half of a block put in order with one of the second: the one as far from its beginning,
-    or, mirrored, from its end. The last of the rows are the places where elements stood, from `count` on of padding."""
+    """Each element of the first half of a block put in order with one of the second: the one equally far from its
+    beginning, or, if mirrored, from its end. The last of the rows has the original positions of elements, which for
+    padding are from `count` on."""
     shape = rows[0].shape
     split = (*shape[:dim], shape[dim] // (2 * half), 2, half, *shape[dim + 1 :])
 

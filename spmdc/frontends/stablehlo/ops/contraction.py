@@ -12,7 +12,7 @@ from spmdc.frontends.stablehlo.scope import Scope, converts
 
 
 def _unified(op: mlir.Operation, scope: Scope) -> tuple[Value, Value, Attr]:
-    """Operands of one element type, and the type of the sums where it is another."""
+    """The operands converted to one element type, and the type of the sums if it is another."""
     (lhs, rhs), result = scope.operands(op), scope.type(op.results[0]).dtype
     if lhs.dtype != rhs.dtype or not lhs.dtype.has_zero:
         common = result if result.bits >= 16 or not result.is_float else f32
@@ -45,7 +45,7 @@ def _dot(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("einsum", "unary_einsum")
 def _einsum(op: mlir.Operation, scope: Scope) -> Value:
-    """Dims that one operand alone has are summed first; the others are batch dims, contracted, or free."""
+    """Dims that only one operand has are summed first; the others are batch dims, contracted, or free."""
     config = text_of(op.attributes["einsum_config"]).replace(" ", "")
     inputs, arrow, result = config.partition("->")
     terms = inputs.split(",")

@@ -21,7 +21,7 @@ def _call(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts("composite")
 def _composite(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """A composite is what its decomposition computes."""
+    """A composite is replaced by its decomposition."""
     return list(call(op, scope, text_of(op.attributes["decomposition"])))
 
 
@@ -41,7 +41,7 @@ def call(op: mlir.Operation, scope: Scope, callee: str) -> Sequence[Value]:
 
 @converts("while")
 def _while(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """What the body returns as it got it is not carried: the regions see it outside."""
+    """Values that the body returns unchanged are not carried: the regions use them from outside."""
     outer = scope.operands(op)
     condition, body = op.regions
     if scope.module.effects.inside([condition]):
@@ -69,7 +69,7 @@ def _while(op: mlir.Operation, scope: Scope) -> list[Bound]:
 def _loop_region(
     region: mlir.Region, scope: Scope, outer: Sequence[Value], carried: Sequence[int], has_effects: bool
 ) -> tuple[Region, Scope]:
-    """A region of a loop, which gets what is carried, and the scope of what it computes."""
+    """A region of a loop, which gets the carried values, and the scope of its contents."""
     inner = scope.inner()
     inner.repeats = True
     bound = list[Bound](outer)
@@ -81,14 +81,14 @@ def _loop_region(
 
 
 def _parameter(inner: Scope, value: Value) -> Value:
-    """A parameter of a loop's region, named as what it gets at first."""
+    """A parameter of a loop's region, named as its initial value."""
     name = value.name.partition(".")[0] if not value.name.startswith("constant") else "carried"
     return inner.builder.param(name, value.type)
 
 
 def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Block, body: mlir.Block) -> list[Bound]:
-    """A loop whose condition has effects, which happen before the loop and at the end of each iteration: a condition
-    returns nothing but whether to go on."""
+    """A loop whose condition has effects. The condition is evaluated before the loop and at the end of each iteration,
+    because a condition here returns only whether to continue."""
     (goes_on,) = inlined(condition, scope, outer)
     test, step = scope.inner(), scope.inner()
     step.repeats = True
@@ -105,8 +105,8 @@ def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Bloc
 def counted_loop(
     scope: Scope, trips: int | Value, carried: Sequence[Value], step: Callable[[Scope, Value, list[Value]], list[Value]]
 ) -> list[Value]:
-    """What is carried after so many turns. `step` writes one: of the scope inside, the number of the turn, from 0 on,
-    and what is carried, what is carried on."""
+    """The carried values after that many iterations. `step` writes one: it takes the inner scope, the number of the
+    iteration, from 0 on, and the carried values, and returns the next ones."""
     scalar = TensorType((), s32)
     types = [scalar, *(v.type for v in carried)]
     test, body = scope.inner(), scope.inner()
@@ -123,7 +123,7 @@ def counted_loop(
 
 
 def inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:
-    """What a block returns for these arguments, its ops written here. Raises PoisonedError if it has errors."""
+    """The results of a block for these arguments, with its ops inlined. Raises PoisonedError if it has errors."""
     scope.values.update(zip(block.arguments, _bound(block, values), strict=True))
     return scope.module.block(block, scope)
 
@@ -133,7 +133,7 @@ def _tensors(values: Iterable[AnyValue]) -> list[AnyValue]:
 
 
 def _bound(block: mlir.Block, values: Sequence[Bound]) -> list[Bound]:
-    """What each argument of a block stands for, the tensors among them being these."""
+    """The values that each argument of a block is bound to. The tensors among them are `values`, in order."""
     tensors = iter(values)
     return [() if is_token(a) else next(tensors) for a in block.arguments]
 

@@ -1,5 +1,4 @@
-"""custom_call: the targets that are annotations, that JAX calls for linear algebra, and that name ops of MHLO. The
-others are opaque."""
+"""custom_call: annotations, JAX's calls for linear algebra, and MHLO ops by name. Other targets become opaque ops."""
 
 from __future__ import annotations
 
@@ -76,7 +75,8 @@ _SIGNATURES: dict[Target, tuple[int, int]] = {
     trsm: (2, 1),
     _mulhi: (2, 1),
 }
-"""How many operands and results a target has, if not one of each; those that lead into regions may have any."""
+"""The numbers of operands and results of a target, if not one of each; targets at the boundary of a region may have
+any."""
 
 
 def _target(op: mlir.Operation) -> str:
@@ -84,7 +84,7 @@ def _target(op: mlir.Operation) -> str:
 
 
 def _check_signature(op: mlir.Operation, scope: Scope, target: str, known: Target) -> None:
-    """Raises SpmdcError (E702) if operands or results are not as many as the target has: MLIR does not check this."""
+    """Raises SpmdcError (E702) if the target has other numbers of operands or results: MLIR does not check this."""
     takes, gives = _SIGNATURES.get(known, (1, 1))
     operands, results = len(scope.operands(op)), len(scope.result_types(op))
     if (operands, results) != (takes, gives):
@@ -96,7 +96,7 @@ def _check_signature(op: mlir.Operation, scope: Scope, target: str, known: Targe
 
 
 def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | list[Bound]) -> None:
-    """Raises SpmdcError (E702) if the target computes other types than the call says."""
+    """Raises SpmdcError (E702) if the target's result types are not those of the call."""
     flat = [given] if isinstance(given, Value) else given
     for value, type in zip(flat, scope.result_types(op), strict=True):
         if isinstance(value, Value) and value.type != type:
@@ -104,7 +104,7 @@ def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | l
 
 
 def _known(target: str) -> Target | None:
-    """What computes the target, if it is known."""
+    """The converter of the target, if it is known."""
     dialect, _, name = target.partition(".")
     if target in _TARGETS or dialect not in ("mhlo", "chlo"):
         return _TARGETS.get(target)

@@ -1,7 +1,7 @@
-"""Ops that we do not have, in terms of ops that we have: StableHLO's own passes say how.
+"""Ops that spmdc does not have, decomposed by StableHLO's own passes into ops that it has.
 
-A function of elements, such as CHLO's asin or digamma, becomes a function of scalars that is mapped over the elements,
-unless it is so short that it is written in place.
+An elementwise function, such as CHLO's asin or digamma, becomes a function of scalars that is mapped over the elements,
+unless it is short enough to be inlined.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _function(op: mlir.Operation, scope: Scope) -> Bound:
 
 
 def elementwise(op: mlir.Operation, scope: Scope, name: str, operands: Sequence[Value]) -> Value:
-    """CHLO's function of that name, of the elements of operands of one shape."""
+    """CHLO's function of that name, applied to the elements of operands of one shape."""
     key = (name, *(v.dtype.name for v in operands))
     known = scope.module.elementwise.get(key)
     if known is not None:
@@ -78,9 +78,9 @@ def _decomposed(
     operands: Sequence[mlir.Type],
     results: Sequence[mlir.Type],
 ) -> mlir.Block:
-    """The body of a function of these types that computes the op in other ops. Raises SpmdcError (E702)."""
+    """The body of a function of these types that computes the op by other ops. Raises SpmdcError (E702)."""
     module = mlir.Module.create(mlir.Location.unknown())
-    # Both modules live as long as the importer, for values are identified by where they are in memory.
+    # Both modules must live as long as the importer, because values are identified by their addresses.
     scope.module.kept.append(module)
     attributes = {n: _in_chlo(op.attributes[n]) for n in op.attributes}
     with mlir.Location.unknown(), mlir.InsertionPoint(module.body):
@@ -102,7 +102,7 @@ def _decomposed(
 
 
 def _in_chlo(attribute: mlir.Attribute) -> mlir.Attribute:
-    """MHLO's attribute as CHLO spells it, where the dims of a product are not in an attribute of their own."""
+    """MHLO's attribute in CHLO's spelling, if the dims of a product are not in an attribute of their own."""
     text = str(attribute)
     if "#mhlo" not in text:
         return attribute

@@ -1,4 +1,4 @@
-"""Shapes at run time: ops whose types know them are imported, and others refused."""
+"""Dynamic shapes: ops with static types are imported, and others are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _dynamic(op: mlir.Operation, scope: Scope) -> Bound:
 
 @converts("dynamic_reshape", "dynamic_broadcast_in_dim", "dynamic_iota")
 def _of_known_type(op: mlir.Operation, scope: Scope) -> Bound:
-    """An op that is told its shape, which its type says, too: what it is told is that, or the program means nothing."""
+    """An op with its shape as an operand and a static type. The two agree, because the program is undefined
+    otherwise."""
     (type,), a = scope.result_types(op), op.attributes
     if op.name.endswith("dynamic_iota"):
         return scope.emit("iota", type=type, dim=int_of(a["iota_dimension"]))
@@ -36,7 +37,7 @@ def _size(op: mlir.Operation, scope: Scope) -> Bound:
 
 @converts("set_dimension_size")
 def _set_size(op: mlir.Operation, scope: Scope) -> Bound:
-    """The operand, if the dim is known to be as large as it is."""
+    """The operand, if the size is known to be that of the dim."""
     operand, size = scope.operands(op)
     if scope.number(size) != operand.shape[int_of(op.attributes["dimension"])]:
         raise scope.refuse(op, _DYNAMIC, code="E703", help=_STATIC)

@@ -20,7 +20,7 @@ _SAME = (
 )  # fmt: skip
 
 _LOGICAL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "subtract": "xor"}
-"""What arithmetic on booleans is: XLA's PRED has sums and products of one bit."""
+"""Arithmetic on booleans as logical ops: XLA's PRED has one-bit sums and products."""
 
 
 def _same(op: mlir.Operation, scope: Scope) -> Value:
@@ -33,7 +33,7 @@ def _same(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _position(scope: Scope, name: str, operands: Sequence[Value]) -> Value | None:
-    """A device's position along an axis, which JAX computes as `number // stride % size`; None of other arithmetic."""
+    """A device's position along an axis, which JAX computes as `number // stride % size`; None for other arithmetic."""
     stride, by = scope.positions.get(operands[0]), scope.number(operands[1])
     if stride is None or not isinstance(by, int):
         return None
@@ -92,7 +92,7 @@ def _convert(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _is_exact(number: int, dtype: DType) -> bool:
-    """Whether the integer, a small one, is a number of the type."""
+    """Whether the type can represent the integer, a small one."""
     if dtype.is_float:
         return abs(number) <= min(127, dtype.format.exact_integers) and dtype.format.holds(number)
     return dtype.is_integer and abs(number) < 128 and dtype.lowest <= number <= dtype.highest
@@ -122,7 +122,7 @@ def _conj(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def conjugate(scope: Scope, value: Value) -> Value:
-    """The complex conjugate; of real numbers, themselves."""
+    """The complex conjugate; real numbers are unchanged."""
     if not value.dtype.is_complex:
         return value
     real, imag = scope.emit("real", value), scope.emit("imag", value)

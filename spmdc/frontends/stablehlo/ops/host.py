@@ -1,5 +1,5 @@
-"""Calls of Python functions on the host, as JAX lowers debug_callback, pure_callback and io_callback; and functions
-that are told how a value is sharded."""
+"""Host callbacks, as JAX lowers debug_callback, pure_callback and io_callback, and callbacks that get the sharding of a
+value."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spmdc.frontends.stablehlo.ops.opaque import called
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 INSPECTION = "spmdc.inspect"
-"""The target of a call that computes nothing: the function with its number is to be told how the operand is sharded."""
+"""The target of a call without results: the function with its number is called with the sharding of the operand."""
 
 
 @converts(f"custom_call @{INSPECTION}")
 def _inspect(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """Raises SpmdcError (E704) of a module that is read from text, or in a function of elements."""
+    """Raises SpmdcError (E704) in a module that is read from text, or in a function of scalars."""
     function = scope.module.effects.function(op, "inspect")
     if function is None or scope.token is None:
         raise scope.refuse(op, "nobody can be told how the value is sharded here", code="E704",
@@ -30,8 +30,8 @@ def _inspect(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts(*(f"custom_call @{target}" for target in sorted(TARGETS)))
 def _callback(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The function is called once, but by each device along axes that are manual here, and by every device if it is
-    called for the parts of its operands."""
+    """The function is called once, except along axes that are manual here, where each device calls it. Every device
+    calls one that takes the parts of its operands."""
     target = text_of(op.attributes["call_target_name"])
     name = identifier(name_of_path(name_of(op.location), "callback").rpartition("/")[2], "callback")
     function = scope.module.effects.function(op, name)

@@ -20,7 +20,7 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _SCATTERED = ("sum", "prod", "max", "min")
 _AS_EXTREME = {"and": "min", "or": "max"}
-"""What logical operations on booleans are, their order being false, true."""
+"""Logical ops on booleans as extremes, in the order false, true."""
 
 
 @converts("dynamic_slice")
@@ -99,7 +99,7 @@ def _scatter(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _kind(body: Expr, i: int, n: int, operand: Value) -> str | None:
-    """How an update changes the element that it meets, if it does so by itself and in a way that we have."""
+    """How an update changes its element, if it does so independently of others and by a supported reduction."""
     old, new = arg(i), arg(n + i)
     if body == new:
         return "replace"
@@ -131,7 +131,8 @@ def _scatter_any(
     updates: Sequence[Value],
     attrs: dict[str, Attr],
 ) -> list[Value]:
-    """Any body: elements are read, combined, and written back, all at once where no two updates meet one element."""
+    """A scatter with any body: elements are read, combined, and written back, all at once if no two updates have the
+    same element."""
     if not attrs["unique_indices"] and len(operands) == 1 and _reads_only(op.regions[0], 0):
         return [_applied(op, scope, operands[0], indices, updates[0], attrs)]
     function = body_function(op, scope, op.regions[0], "update", [v.dtype for v in (*operands, *updates)])
@@ -149,7 +150,7 @@ def _scatter_any(
 
 
 def _reads_only(region: mlir.Region, argument: int) -> bool:
-    """Whether the region, but for what it returns, uses no argument but that one."""
+    """Whether the region's ops use no argument but that one."""
     block = region.blocks[0]
     others = [a for i, a in enumerate(block.arguments) if i != argument]
     return not any(True for a in others for _ in a.uses)
@@ -158,7 +159,8 @@ def _reads_only(region: mlir.Region, argument: int) -> bool:
 def _applied(
     op: mlir.Operation, scope: Scope, operand: Value, indices: Value, update: Value, attrs: dict[str, Attr]
 ) -> Value:
-    """A function of the element alone, applied as often as the element is met: in a loop, to all that are not done."""
+    """A function of the element only, applied as often as the element occurs: in a loop, to all elements that are not
+    done."""
     function = body_function(op, scope, op.regions[0], "update", [operand.dtype, update.dtype])
     met = scope.full(0, operand.type.with_dtype(s32))
     met = scope.emit("scatter", met, indices, scope.full(1, update.type.with_dtype(s32)), **attrs, kind="sum")

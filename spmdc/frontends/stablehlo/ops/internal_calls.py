@@ -1,5 +1,5 @@
-"""The calls of XLA's partitioner by names of its own: rotations, and several slices, pads or rotations in one, which
-differ by an element each. Their `backend_config` says by how much, `dimension=0,amount=2`."""
+"""Internal custom calls of XLA's partitioner: rotations, and several slices, pads or rotations in one call, which
+differ by one element each. Their `backend_config` has the parameters, `dimension=0,amount=2`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREFIX = "custom_call @_SPMDInternalOp_"
 
 
 def _operands(op: mlir.Operation, scope: Scope, count: int = 1) -> list[Value]:
-    """The operands. Raises SpmdcError (E702) if they are not so many."""
+    """The operands. Raises SpmdcError (E702) if there are not `count` of them."""
     operands = scope.operands(op)
     if len(operands) != count:
         raise scope.refuse(op, f"it has {len(operands)} operands", help=f"give it {count}")
@@ -26,7 +26,7 @@ def _operands(op: mlir.Operation, scope: Scope, count: int = 1) -> list[Value]:
 
 
 def _check_count(op: mlir.Operation, scope: Scope, amount: int) -> None:
-    """Raises SpmdcError (E702) if the call has other than `amount` and one results."""
+    """Raises SpmdcError (E702) if the call does not have `amount` + 1 results."""
     results = len(scope.result_types(op))
     if results != amount + 1:
         raise scope.refuse(op, f"by its backend_config it gives {amount + 1} results, and not {results}",
@@ -34,8 +34,8 @@ def _check_count(op: mlir.Operation, scope: Scope, amount: int) -> None:
 
 
 def _settings(op: mlir.Operation, scope: Scope, *names: str) -> dict[str, tuple[int, ...]]:
-    """The numbers, or lists of some, by name. Raises SpmdcError (E702) if one of `names` is missing, or a dim is none
-    of the operand."""
+    """The numbers, or lists of numbers, by name. Raises SpmdcError (E702) if one of `names` is missing, or a dim is not
+    one of the operand."""
     config = op.attributes.get("backend_config", None)
     text = text_of(config) if isinstance(config, mlir.StringAttr) else ""
     found = {name: tuple(int(n) for n in re.findall(r"-?\d+", value)) for name, value in _SETTING.findall(text)}
@@ -50,7 +50,7 @@ def _settings(op: mlir.Operation, scope: Scope, *names: str) -> dict[str, tuple[
 
 
 def _checked(op: mlir.Operation, scope: Scope, results: list[Value]) -> list[Bound]:
-    """The results. Raises SpmdcError (E702) if they are not of the types that the call says."""
+    """The results. Raises SpmdcError (E702) if they do not have the types of the call."""
     types = scope.result_types(op)
     if [v.type for v in results] != types:
         given, said = (", ".join(map(str, ts)) for ts in ([v.type for v in results], types))
@@ -65,7 +65,7 @@ def _part(scope: Scope, value: Value, dim: int, start: int, limit: int) -> Value
 
 
 def _rotated(scope: Scope, value: Value, dim: int, left: int) -> Value:
-    """The elements moved so many places towards the beginning of the dim, around its end."""
+    """The elements rotated by that many positions towards the beginning of the dim."""
     size = value.shape[dim]
     by = left % size if size else 0
     if not by:
@@ -83,7 +83,7 @@ def _rotate_right(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts(f"{_PREFIX}MultiRotate")
 def _multi_rotate(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """From so many places to the left to so many to the right."""
+    """Rotations from that many positions to the left to that many to the right."""
     _operands(op, scope)
     said = _settings(op, scope, "dimension", "left_amount", "right_amount")
     (operand,), (left,), (right,) = scope.operands(op), said["left_amount"], said["right_amount"]
@@ -111,7 +111,7 @@ def _multi_slice(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts(f"{_PREFIX}MultiPad")
 def _multi_pad(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """Pads of one size in all, from those that are all in front to those that are all behind."""
+    """Pads of the same total size, from those with everything in front to those with everything behind."""
     operands = _operands(op, scope, 2)
     said = _settings(op, scope, "dimension", "amt")
     (dim,), (amount,) = said["dimension"], said["amt"]
@@ -127,7 +127,7 @@ def _multi_pad(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts(f"{_PREFIX}Wrap")
 def _wrap(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The last elements in front of the first, and the first behind the last, as of a ring."""
+    """The last elements in front of the first, and the first behind the last, as in a ring."""
     _operands(op, scope)
     said = _settings(op, scope, "dimension", "lhs", "rhs")
     (operand,), (dim,), (left,), (right,) = scope.operands(op), said["dimension"], said["lhs"], said["rhs"]
@@ -137,7 +137,7 @@ def _wrap(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _number(op: mlir.Operation, scope: Scope, name: str) -> int:
-    """A number among what Shardy says about a call in HLO. Raises SpmdcError (E702) if there is none."""
+    """A number in Shardy's attributes of a call in HLO. Raises SpmdcError (E702) if there is none."""
     text = frontend_attributes(op).get(name, "")
     found = re.match(r"(\d{1,9})\b", text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Ops that make tensors or place elements: constants, iota, broadcasts, reshapes, slices, pads, concatenation."""
+"""Ops that create tensors or rearrange elements: constants, iota, broadcasts, reshapes, slices, pads, concatenation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _broadcast_in_dim(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def place(scope: Scope, op: mlir.Operation, dims: Sequence[int]) -> Value:
-    """The first operand, its dims at `dims` of the result."""
+    """The first operand, with its dims at `dims` of the result."""
     operand, (type,) = scope.operand(op.operands[0]), scope.result_types(op)
     if operand.type == type and tuple(dims) == tuple(range(type.rank)):
         return operand
@@ -73,7 +73,7 @@ def _reshape(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("bitcast")
 def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
-    """The same memory as another shape, in another order of dims, or as another type of the same size."""
+    """The same memory with another shape, another order of dims, or another type of the same size."""
     (operand,), (type,) = scope.operands(op), scope.result_types(op)
     if type.dtype.bits != operand.dtype.bits:
         raise scope.refuse(op, "it reads memory as elements of another size", help="write a bitcast-convert")
@@ -85,7 +85,7 @@ def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _major_first(op: mlir.Operation, scope: Scope, name: str, type: TensorType) -> tuple[int, ...]:
-    """The dims as they follow one another in memory, by a list that has the minor ones first."""
+    """The dims in memory order, major first, from a list with the minor ones first."""
     if name not in op.attributes:
         return tuple(range(type.rank))
     order = op.attributes[name]
@@ -146,7 +146,8 @@ def _barrier(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 @converts("copy", "add_dependency", "domain", "cross-replica-sum", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
 def unchanged(op: mlir.Operation, scope: Scope) -> Bound:
-    """Shardy's edges mark what loops carry and functions take, which propagation here follows anyway."""
+    """The operand itself. Shardy's data-flow edges mark values that loops carry and functions take, through which
+    propagation passes anyway."""
     return scope.bound(op.operands[0])
 
 

@@ -1,4 +1,5 @@
-"""Matrix factors, triangular systems, Fourier transforms: StableHLO's ops, and LAPACK's as JAX calls it on a CPU."""
+"""Matrix factorisations, triangular systems, Fourier transforms: StableHLO's ops, and LAPACK calls that JAX makes on a
+CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
 
 
 def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The Cholesky factor, and 0, or another number where there is none."""
+    """The Cholesky factor, and 0, or another number if there is none."""
     (operand,) = scope.operands(op)
     factor = scope.emit("cholesky", operand, lower=_letter(op, scope, "uplo", "LU") == "L")
     part = scope.emit("real", factor) if factor.dtype.is_complex else factor

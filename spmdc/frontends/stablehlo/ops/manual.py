@@ -1,6 +1,6 @@
-"""Programs partitioned by hand: Shardy's manual regions, and the collectives in them.
+"""Manual partitioning: Shardy's manual regions, and the collectives in them.
 
-Which devices a collective is among is found in `spmdc.frontends.stablehlo.device_groups`.
+The device groups of a collective are found in `spmdc.frontends.stablehlo.device_groups`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _manual_computation(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def manual_axes(scope: Scope, attribute: sdy.ManualAxesAttr) -> tuple[AxisRef, ...]:
-    """The axes of the default mesh that are manual, under the names that they have here."""
+    """The manual axes of the default mesh, under their names in the program."""
     mesh = scope.module.shardings.meshes[0] if scope.module.shardings.meshes else Mesh(())
     originals = next((d.original for d in scope.module.shardings.declared.values() if d.mesh == mesh), mesh)
     names = {str(attribute[i]) for i in range(len(attribute))}
@@ -115,7 +115,8 @@ def _all_reduce(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, groups: Groups) -> Value:
-    """The reduction over the devices of a group; by a body of no kind that we have, of what all of them send."""
+    """The reduction over the devices of a group. If the body is no supported reduction, all values are gathered and
+    reduced."""
     kinds = component_kinds(op.regions[0], [value.type])
     if kinds is not None:
         return groups.all_reduced(scope, value, kinds[0])
@@ -126,7 +127,8 @@ def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, groups: Groups)
 
 @converts("reduce_scatter")
 def _reduce_scatter(op: mlir.Operation, scope: Scope) -> Value:
-    """By a body of no kind that we have: each device gets its part of what all others have, and reduces that."""
+    """If the body is no supported reduction, each device gets its part of all other devices' values, and reduces
+    these."""
     (operand,), groups = scope.operands(op), groups_of(op, scope)
     if groups is None:
         return operand
@@ -159,7 +161,7 @@ def _all_to_all(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _exchanged(scope: Scope, operands: Sequence[Value], groups: Groups) -> list[Bound]:
-    """What each device of a group has for this one, of which each operand is for one of them."""
+    """The operands that the group's devices have for this device: each operand is for one device."""
     rows = [scope.emit("reshape", v, shape=(1, *v.shape)) for v in operands]
     got = groups.each_to_all(scope, scope.emit("concatenate", *rows, dim=0), 0, 0)
     start, rest = (0,) * operands[0].type.rank, operands[0].shape
@@ -175,7 +177,7 @@ def _collective_broadcast(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("collective_permute")
 def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
-    """One shift around the manual axes for each distance that data travels. Who receives nothing has zeros."""
+    """One shift around the manual axes for each distance that data travels. Devices that receive nothing get zeros."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
     (operand,) = scope.operands(op)
@@ -209,9 +211,10 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
 def _pattern(
     mesh: Mesh, source_of: dict[int, int], manual: frozenset[str]
 ) -> tuple[tuple[AxisRef, ...], list[int | None] | None]:
-    """The fewest manual axes along which data travels, and for each position on them where its data comes from.
+    """The fewest manual axes along which data travels, and for each position on them the position that its data comes
+    from.
 
-    None if the pairs are not the same wherever on the other axes.
+    None if the pairs are not the same for all positions on the other axes.
     """
     ids = np.array(mesh.device_ids).reshape(mesh.shape or (1,))
     place = {int(device): tuple(int(i) for i in at) for at, device in np.ndenumerate(ids)}
@@ -242,7 +245,7 @@ def _pattern(
 
 @converts("partition_id")
 def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
-    """The partition's number, as if it stood first along axes that are not manual here."""
+    """The partition's number, with position 0 along axes that are not manual here."""
     number = _device_number(op, scope)
     if scope.module.replicas == 1:
         return number
@@ -251,7 +254,7 @@ def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _device_number(op: mlir.Operation, scope: Scope) -> Value:
-    """The number of the device; of axes that are not manual here, as if it stood first."""
+    """The device's number, with position 0 along axes that are not manual here."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
     mesh = scope.module.shardings.meshes[0]
@@ -271,7 +274,7 @@ def _device_number(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("replica_id")
 def _replica_id(op: mlir.Operation, scope: Scope) -> Value:
-    """The replica's number. There is one replica, but of modules that are partitioned by hand."""
+    """The replica's number. There is only one replica, except in modules that are partitioned manually."""
     if scope.module.replicas == 1:
         return scope.full(0, TensorType((), u32))
     number = _device_number(op, scope)

@@ -26,7 +26,7 @@ class _Normalization:
         self.count = float(math.prod(self.x.shape[d] for d in self.others))
 
     def wide(self, value: Value) -> Value:
-        """One number a feature, for every element."""
+        """A vector with a number for each feature, broadcast to all elements."""
         return self.scope.emit("broadcast_in_dim", value, shape=self.x.shape, dims=(self.feature,))
 
     def total(self, value: Value) -> Value:

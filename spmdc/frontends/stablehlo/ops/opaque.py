@@ -1,5 +1,5 @@
-"""Custom calls of targets that are not known here: `opaque` ops, with all that the runtime needs to make the call. And
-calls of functions with `jax.custom_partitioning`."""
+"""Custom calls of unknown targets become `opaque` ops, with everything that the runtime needs for the call. Also calls
+of functions with `jax.custom_partitioning`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from spmdc.frontends.stablehlo.names import identifier
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 CUSTOM_PARTITIONING = "spmdc.custom_partitioning"
-"""The target of a call of a function with `jax.custom_partitioning`. The call has the function's number among those of
-the host, its name, and its rule."""
+"""The target of a call of a function with `jax.custom_partitioning`. The call has the function's number among the host
+functions, its name, and its rule."""
 
 
 def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The call as it is. Raises SpmdcError: E704 if it has effects in no order, E705 if it runs functions of the
+    """The call as an opaque op. Raises SpmdcError: E704 if it has unordered effects, E705 if it runs functions of the
     module."""
     target = text_of(op.attributes["call_target_name"])
     if items(op.attributes, "called_computations"):
@@ -52,7 +52,7 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def called(op: mlir.Operation, scope: Scope, opname: str, attrs: dict[str, Attr]) -> list[Bound]:
-    """The call as an op of ours; one that has effects takes the token and gives the next. Raises SpmdcError (E704)."""
+    """The call as an op; if it has effects, it takes the token and returns the next one. Raises SpmdcError (E704)."""
     effect = has_side_effect(op)
     if effect and scope.token is None:
         raise scope.refuse(
@@ -70,9 +70,9 @@ def called(op: mlir.Operation, scope: Scope, opname: str, attrs: dict[str, Attr]
 
 @converts(f"custom_call @{CUSTOM_PARTITIONING}")
 def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """A call of a function with `jax.custom_partitioning`: its parts are independent along the dims that its rule says.
+    """A call of a function with `jax.custom_partitioning`. Its parts are independent along the dims in its rule.
 
-    Raises SpmdcError (E704) of a module that is read from text.
+    Raises SpmdcError (E704) in a module that is read from text.
     """
     given = dictionary(op, "mhlo.backend_config")
     name = identifier(text_of(given["name"]) if "name" in given else "", "custom_partitioning")
@@ -94,7 +94,7 @@ def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _options(op: mlir.Operation) -> tuple[str, int]:
-    """The options, and the version of the interface that takes them: its typed form is a dictionary."""
+    """The options, and the version of the API that takes them: in the typed version they are a dictionary."""
     for name in ("mhlo.backend_config", "backend_config"):
         given = op.attributes.get(name, None)
         if isinstance(given, mlir.DictAttr):
@@ -105,21 +105,21 @@ def _options(op: mlir.Operation) -> tuple[str, int]:
 
 
 def _layouts(op: mlir.Operation, name: str) -> tuple[tuple[int, ...], ...]:
-    """The dims of each tensor, major first, as they are in memory; nothing if all are row by row."""
+    """The dims of each tensor in memory order, major first; empty if all are row-major."""
     minor_first = [np.asarray(cast(mlir.DenseIntElementsAttr, a)).ravel().tolist() for a in items(op.attributes, name)]
     layouts = tuple(tuple(reversed(layout)) for layout in minor_first)
     return layouts if any(list(layout) != sorted(layout) for layout in layouts) else ()
 
 
 def _aliases(op: mlir.Operation) -> tuple[tuple[int, int], ...]:
-    """Which operand may be overwritten with which result."""
+    """The operands that may be overwritten with results."""
     given = [stablehlo.OutputOperandAlias(a) for a in items(op.attributes, "output_operand_aliases")]
     return tuple((a.operand_index, (*a.output_tuple_indices, 0)[0]) for a in given)
 
 
 def _rule(op: mlir.Operation, target: str, operands: Sequence[Value], types: Sequence[TensorType]) -> str:
-    """The user's rule for the target; or that of the call, in Shardy's words; or, as JAX has it for LAPACK, that so
-    many leading dims are a batch."""
+    """The user's rule for the target; or that of the call, in Shardy's form; or, for JAX's LAPACK calls, one with a
+    number of leading batch dims."""
     if target in RULES:
         return RULES[target]
     shapes = [*(v.type.shape for v in operands), *(t.shape for t in types)]
@@ -143,9 +143,9 @@ def _batch_rule(batch: int, operands: Sequence[Value], types: Sequence[TensorTyp
 
 
 def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]], kind: str = "sum") -> str:
-    """Shardy's rule as a text, for operands and results of these shapes; it does not say by what is reduced, which is
-    `kind`. What it calls pass-through is parallel here,
-    if an operand and a result have it. Dims of several sizes that have one factor are whole, each by itself."""
+    """Shardy's rule as a text, for operands and results of these shapes. Shardy does not specify the reduction, which
+    is `kind`. Pass-through factors are parallel if an operand and a result have them. Dims of different sizes with the
+    same factor are unsplit, each with a factor of its own."""
     operands = [_dims(t) for t in rule.operand_mappings]
     results = [_dims(t) for t in rule.result_mappings]
     tensors, sizes = [*operands, *results], list(rule.factor_sizes)

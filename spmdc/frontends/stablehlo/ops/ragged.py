@@ -1,7 +1,7 @@
-"""ragged_all_to_all: each device sends slices of its rows, of lengths that only the data says, to those of its group.
+"""ragged_all_to_all: each device sends slices of its rows, of data-dependent lengths, to the devices of its group.
 
-How many rows each gets is known when the program runs, so every device is given those of all, and takes the ones that
-are for it. Who sends what is exchanged as it is: a few numbers for each pair of devices.
+The number of rows for each device is known only at run time, so every device gets the rows of all, and takes its own.
+The lengths are exchanged as they are: a few numbers for each pair of devices.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _taken(scope: Scope, rows: Value, output: Value, told: tuple[Value, Value, Value], count: int) -> Value:
-    """The output, and in it the rows that the updates of `count` devices bring: from where in their rows, how many, and
-    to where."""
+    """The output with the rows that `count` devices send written into it: `told` has where they begin in their rows,
+    how many they are, and where they go."""
     updates, length = told[0].shape[0], output.shape[0]
     grid = TensorType((length, updates), s32)
 

@@ -25,7 +25,7 @@ def _rng_bit_generator(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _seed(op: mlir.Operation, scope: Scope) -> Value:
-    """A state that no other op of the program begins with. Raises SpmdcError (E704) where an op runs several times."""
+    """An initial state that no other op of the program has. Raises SpmdcError (E704) if the op runs several times."""
     if scope.repeats:
         raise scope.refuse(
             op,
@@ -44,7 +44,7 @@ def _state(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("rng")
 def _rng(op: mlir.Operation, scope: Scope) -> Value:
-    """Numbers of a distribution, drawn from bits of a state of the op's own."""
+    """Numbers of a distribution, drawn with a state of the op's own."""
     (a, b), (type,) = scope.operands(op)[:2], scope.result_types(op)
     low, high = scope.broadcast(a, type), scope.broadcast(b, type)
     state = _seed(op, scope)
@@ -69,7 +69,7 @@ def _bits(scope: Scope, state: Value, type: TensorType, width: int) -> tuple[Val
 
 
 def _fraction(scope: Scope, state: Value, type: TensorType) -> tuple[Value, Value]:
-    """The next state, and numbers from 0 to below 1: the mantissas of floats from 1 to below 2."""
+    """The next state, and numbers in [0, 1): the mantissas of floats in [1, 2), minus 1."""
     wide = type.dtype == DTYPES["f64"]
     width, mantissa, one, dtype = (64, 52, 1023 << 52, "f64") if wide else (32, 23, 127 << 23, "f32")
     state, drawn = _bits(scope, state, type, width)
@@ -80,7 +80,7 @@ def _fraction(scope: Scope, state: Value, type: TensorType) -> tuple[Value, Valu
 
 
 def _normal(scope: Scope, state: Value, mean: Value, deviation: Value) -> Value:
-    """By the method of Box and Muller, "A note on the generation of random normal deviates", 1958."""
+    """Normal numbers by the method of Box and Muller, "A note on the generation of random normal deviates", 1958."""
     type = mean.type
     state, first = _fraction(scope, state, type)
     _, second = _fraction(scope, state, type)
@@ -93,8 +93,8 @@ def _normal(scope: Scope, state: Value, mean: Value, deviation: Value) -> Value:
 
 @converts("stochastic_convert")
 def _stochastic_convert(op: mlir.Operation, scope: Scope) -> Value:
-    """Away from zero if the random bits, as a fraction, are less than the number's. Raises SpmdcError (E702) for types
-    of which XLA does not compile it."""
+    """Rounds away from zero if the random bits, as a fraction, are less than the number's fraction. Raises SpmdcError
+    (E702) for types for which XLA does not compile it."""
     (operand, bits), (type,) = scope.operands(op), scope.result_types(op)
     if not operand.dtype.is_float or type.dtype.kind != "signed":
         raise scope.refuse(

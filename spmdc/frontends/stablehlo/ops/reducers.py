@@ -1,6 +1,6 @@
-"""What a region of scalars computes: the bodies of reduce, scatter and windows, and the comparators of sorts.
+"""Analyses regions of scalars: the bodies of reduce, scatter and windows, and the comparators of sorts.
 
-A region is read as expressions over its arguments, which are compared with the forms of the reductions we have.
+A region is read as expressions over its arguments, which are compared with the forms of supported reductions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ir.types import DType, pred
 from spmdc.frontends.stablehlo.attributes import element_type, literal, tensor_type, text_of, word_of
 
 Expr: TypeAlias = tuple[Any, ...]
-"""`("arg", i)`, `("number", n)`, `(op, detail, operand, …)`, or `("unknown", what)` of what is not understood."""
+"""`("arg", i)`, `("number", n)`, `(op, detail, operand, …)`, or `("unknown", what)` for anything else."""
 
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 _TRANSPARENT = frozenset({"reshape", "broadcast_in_dim", "copy", "sharding_constraint"})
@@ -34,7 +34,7 @@ def arg(i: int) -> Expr:
 
 
 def expressions(region: mlir.Region) -> list[Expr]:
-    """What the region returns. Constants may stand before the op that the region is of, as jax.export puts them."""
+    """The results of the region. Constants may be in front of the region's op, where jax.export puts them."""
     block = region.blocks[0]
     known: dict[Any, Expr] = {a: arg(i) for i, a in enumerate(block.arguments)}
     for view in block.operations:
@@ -53,7 +53,7 @@ def _outside(value: mlir.Value[Any]) -> Expr:
 
 
 def constant_of(value: mlir.Value[Any]) -> mlir.Operation | None:
-    """The op that makes a value, if that is a constant."""
+    """The op that makes a value, if it is a constant."""
     owner = value.owner
     if isinstance(owner, mlir.Block):
         return None
@@ -81,7 +81,7 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
 
 
 _NAN = "nan"
-"""How a NaN is written in an expression: it would equal nothing."""
+"""Represents NaN in an expression, because a NaN equals nothing."""
 
 
 def _number(value: Any) -> Expr:
@@ -89,7 +89,7 @@ def _number(value: Any) -> Expr:
 
 
 def binary_kind(expression: Expr, first: int, second: int, dtype: DType) -> ReductionKind | None:
-    """The reduction that combines two arguments so; sums may be taken in a wider type and rounded back."""
+    """The reduction that combines two arguments in this way; sums may be computed in a wider type and rounded back."""
     kinds = _PRED_KINDS if dtype == pred else _KINDS
     if expression[0] == "convert" and expression[1] == dtype:
         inner = expression[2]
@@ -102,7 +102,8 @@ def binary_kind(expression: Expr, first: int, second: int, dtype: DType) -> Redu
 
 
 def compare(direction: str, a: Expr, b: Expr, *, total: bool = False) -> Expr:
-    """A comparison in its canonical form: its direction is EQ, NE, LT or LE; `total` says whether the order is."""
+    """A comparison in its canonical form: its direction is EQ, NE, LT or LE; `total` says whether it is by total
+    order."""
     if direction in _MIRRORED:
         direction, a, b = _MIRRORED[direction], b, a
     elif direction in ("EQ", "NE"):
@@ -115,8 +116,8 @@ def _logical(name: str, a: Expr, b: Expr) -> Expr:
 
 
 def extreme_index_kind(values: Sequence[Expr]) -> str | None:
-    """argmax or argmin, if the two expressions over (value, index, other value, other index) are those of JAX, or those
-    by which spmdc writes them, where of NaNs too the first counts."""
+    """argmax or argmin, if the two expressions over (value, index, other value, other index) are in JAX's form, or in
+    that of spmdc, in which the first of several NaNs wins too."""
     if len(values) != 2:
         return None
     a, i, b, j = map(arg, range(4))
@@ -140,7 +141,7 @@ def extreme_index_kind(values: Sequence[Expr]) -> str | None:
 class SortKey:
     """A key of a sort: an expression over one element, and how two are compared.
 
-    `order` is "total" of floats compared by all their bits, else "".
+    `order` is "total" for floats that are compared by all their bits, else "".
     """
 
     expression: Expr
@@ -149,7 +150,8 @@ class SortKey:
 
 
 def sort_keys(comparator: Expr) -> list[SortKey] | None:
-    """The keys, the first counting most, of a comparator over (a0, b0, a1, b1, …). None if it is no such order."""
+    """The keys of a comparator over (a0, b0, a1, b1, …), the first being the most significant. None if it is no order
+    by keys."""
     strict = _strict_key(comparator)
     if strict is not None:
         return [strict]
@@ -162,8 +164,8 @@ def sort_keys(comparator: Expr) -> list[SortKey] | None:
 
 
 def _by_first_key(comparator: Expr) -> Iterator[tuple[Expr, Expr, Expr]]:
-    """What may be the order by the first key, the ties of it, and the order of these by the others: of `select(equal,
-    below, first)`, and of `first or (equal and below)`, however it is turned."""
+    """Candidates for the order by the first key, its ties, and the order of ties by the other keys: from `select(equal,
+    below, first)`, and from `first or (equal and below)`, in all equivalent forms."""
     if comparator[0] == "select":
         which, below, above = comparator[2:]
         yield above, which, below
@@ -195,7 +197,7 @@ def _is_tie(expression: object, key: SortKey) -> bool:
 
 
 def _shifted(expression: object) -> object:
-    """The same of the other of two elements that are compared."""
+    """The same expression over the other of two compared elements."""
     if not isinstance(expression, tuple):
         return expression
     if expression[0] == "arg":
@@ -226,7 +228,7 @@ _ELEMENTWISE = frozenset(
 
 
 def is_elementwise(expression: Expr) -> bool:
-    """Whether the expression, of an element, can be written as ops of all elements at once."""
+    """Whether the expression, over one element, can be computed by ops on all elements at once."""
     if expression[0] == "arg":
         return True
     parts = [part for part in expression[2:] if part[0] != "number"]
@@ -235,7 +237,7 @@ def is_elementwise(expression: Expr) -> bool:
 
 
 def arguments(expression: object) -> set[int]:
-    """The arguments that an expression has."""
+    """The arguments that occur in an expression."""
     if not isinstance(expression, tuple):
         return set()
     if expression[0] == "arg":
@@ -244,7 +246,8 @@ def arguments(expression: object) -> set[int]:
 
 
 def canonical_operand(expression: Expr) -> int | None:
-    """The argument of JAX's key of a float: -0.0 taken as 0.0, and every NaN as one. None of any other expression."""
+    """The argument of JAX's key of a float, in which -0.0 becomes 0.0, and every NaN the same NaN. None for any other
+    expression."""
     found = arguments(expression)
     if len(found) != 1:
         return None

@@ -1,4 +1,4 @@
-"""reduce, with any body, and the maps that bodies become."""
+"""reduce, with any body, and functions made of bodies."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def is_identity(scope: Scope, init: Value, kind: ReductionKind) -> bool:
 
 
 def with_init(scope: Scope, reduced: Value, init: Value, kind: ReductionKind) -> Value:
-    """A reduction that starts from `init`, which is left out where it changes nothing."""
+    """A reduction that starts from `init`, which is dropped if it is the identity."""
     if is_identity(scope, init, kind):
         return reduced
     return scope.emit(COMBINES[kind], reduced, scope.broadcast(init, reduced.type))
 
 
 def component_kinds(region: mlir.Region, types: Sequence[TensorType]) -> list[ReductionKind] | None:
-    """The reduction of each operand where the body combines each with itself alone, by one that we have."""
+    """The reduction of each operand, if the body combines each only with itself, by a supported reduction."""
     values, n = expressions(region), len(types)
     kinds = [binary_kind(e, i, n + i, t.dtype) for i, (e, t) in enumerate(zip(values, types, strict=False))]
     known = [kind for kind in kinds if kind is not None]
@@ -55,13 +55,13 @@ def _reduce(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _starts_below(scope: Scope, inits: Sequence[Value], kind: str) -> bool:
-    """Whether every element is at least as good as what an argmax or argmin starts from."""
+    """Whether no element loses against the initial values of an argmax or argmin."""
     number, dtype = scope.number(inits[0]), inits[0].dtype
     return number is not None and number == (dtype.lowest if kind == "argmax" else dtype.highest)
 
 
 def body_function(op: mlir.Operation, scope: Scope, region: mlir.Region, hint: str, dtypes: Sequence[DType]) -> str:
-    """The name of a function of scalars that computes what the region does. Raises SpmdcError (E708) if it cannot."""
+    """The name of a function of scalars that computes the region. Raises SpmdcError (E708) if there can be none."""
     block = region.blocks[0]
     makers = [constant_of(value) for value in _captured(block)]
     if any(maker is None for maker in makers):
@@ -77,7 +77,7 @@ def body_function(op: mlir.Operation, scope: Scope, region: mlir.Region, hint: s
 
 
 def add_function(inner: Scope, hint: str, returned: Sequence[Value], span: Span | None) -> str:
-    """The name of the function of scalars that a scope has become, which the program has from now on."""
+    """Adds the function of scalars with the contents of a scope to the program, and returns its name."""
     name = inner.module.fresh_function(hint)
     results = [Result(f"out{i}" if len(returned) > 1 else "out", v.type) for i, v in enumerate(returned)]
     inner.module.functions[name] = Function(name, inner.builder.region(*returned), tuple(results), span)
@@ -85,7 +85,7 @@ def add_function(inner: Scope, hint: str, returned: Sequence[Value], span: Span 
 
 
 def _captured(block: mlir.Block) -> list[AnyValue]:
-    """The values from outside that ops in the block use, those in their regions too."""
+    """The values from outside that ops in the block use, including those in nested regions."""
     inside: set[AnyValue] = set(block.arguments)
     used: dict[AnyValue, None] = {}
     for view in block.operations:
@@ -106,8 +106,8 @@ def mapped(scope: Scope, function: str, operands: Sequence[Value]) -> list[Value
 def tree_reduce(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], dims: Sequence[int]
 ) -> list[Value]:
-    """Reduces by a function of scalars, which is associative, from `inits`, or, without any, at least one element:
-    neighbours are combined until one is left."""
+    """Reduces by an associative function of scalars, from `inits`; without any, there must be at least one element.
+    Neighbours are combined until one is left."""
     shape = operands[0].shape
     kept = [d for d in range(len(shape)) if d not in dims]
     rest = tuple(shape[d] for d in kept)
@@ -128,7 +128,7 @@ def _rows(scope: Scope, value: Value, perm: tuple[int, ...], shape: tuple[int, .
 
 
 def _halved(scope: Scope, function: str, rows: Sequence[Value]) -> list[Value]:
-    """Each row combined with the next; a last one without partner stays."""
+    """Each row combined with the next; a last row without a partner is kept."""
     n, rank = rows[0].shape[0], rows[0].type.rank
     stride = (2, *(1,) * (rank - 1))
 

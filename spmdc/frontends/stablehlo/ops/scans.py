@@ -12,8 +12,8 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 @converts("scan")
 def _scan(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The body takes a slice of each input, then what is carried; it gives a slice of each output, and what is carried
-    on."""
+    """The body takes a slice of each input, then the carried values; it returns a slice of each output, and the next
+    carried values."""
     a, block = op.attributes, op.regions[0].blocks[0]
     dim, is_reverse = int_of(a["dimension"]), "is_reverse" in a and bool(int_of(a["is_reverse"]))
     operands, types = scope.operands(op), scope.result_types(op)
@@ -47,6 +47,6 @@ def _slice(scope: Scope, value: Value, place: Value, dim: int) -> Value:
 
 
 def _written(scope: Scope, value: Value, update: Value, place: Value, dim: int) -> Value:
-    """The tensor with another slice at the place."""
+    """The tensor with the slice at the position replaced."""
     row = scope.emit("reshape", update, shape=(*update.shape[:dim], 1, *update.shape[dim:]))
     return scope.emit("dynamic_update_slice", value, row, *_starts(scope, place, value.type.rank, dim))

@@ -1,4 +1,4 @@
-"""Annotations: Shardy's constraints, and the custom calls by which JAX and HLO say them."""
+"""Annotations: Shardy's constraints, and the custom calls for them in JAX and HLO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 
 def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
-    """The value, placed so. A sharding that leaves everything open, or a scalar's, says nothing."""
+    """The annotated value. A sharding with open dims only, or that of a scalar, has no effect."""
     if sharding is None or not (any(sharding.used_axes()) or any(not d.open for d in sharding.dims)):
         return value
     return scope.builder.op("shard", value, name=value.name, sharding=sharding)
@@ -24,14 +24,14 @@ def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
           "sdy.all_to_all", "sdy.collective_permute", "sdy.reduce_scatter", "sdy.replicated_to_unreduced",
           "sdy.sharded_to_unreduced")  # fmt: skip
 def _constraint(op: mlir.Operation, scope: Scope) -> Value:
-    """Shardy's constraints, and its collectives, which change where a tensor is and say where it is then."""
+    """Shardy's constraints, and its collectives, which specify the new sharding of a tensor."""
     (operand,), given = scope.operands(op), op.attributes
     text = str(given["sharding"] if "sharding" in given else given["out_sharding"])
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
 
 
 def annotation(op: mlir.Operation, scope: Scope) -> Value:
-    """An annotation of spmdc's own, as a custom call says it."""
+    """An annotation of spmdc's own, from a custom call."""
     (operand,) = scope.operands(op)
     try:
         said = decode(text_of(op.attributes["backend_config"]))
@@ -52,14 +52,14 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("sdy.sharding_group")
 def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The tensor comes to be sharded as all of its group; ops from here on see it as the result of the annotation."""
+    """Adds the tensor to a sharding group; later ops use the result of the annotation in its place."""
     (operand,) = scope.operands(op)
     scope.values[op.operands[0]] = grouped(op, scope, operand, int_of(op.attributes["group_id"]))
     return []
 
 
 def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value:
-    """The value as a member of a group of tensors that are sharded alike. Raises SpmdcError (E303) if shapes differ."""
+    """The value as a member of a sharding group. Raises SpmdcError (E303) if shapes differ."""
     meshes = scope.module.shardings.meshes
     if not meshes:
         return value
@@ -74,23 +74,23 @@ def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value
 
 @converts("sdy.named_computation", "mhlo.fusion")
 def _inlined(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """What the region computes, in place."""
+    """The region's ops, inlined."""
     return list(inlined(op.regions[0].blocks[0], scope, scope.operands(op)))
 
 
 _DIRECTIONS = ("none", "forward", "backward", "both")
-"""The numbers of Shardy's directions are their places here."""
+"""Shardy's directions, by their numbers."""
 
 
 @converts("sdy.propagation_barrier")
 def _barrier(op: mlir.Operation, scope: Scope) -> Value:
-    """What splits the operand and what splits the result have nothing to do with one another, or only one way."""
+    """A barrier: shardings do not propagate between operand and result, or only in one direction."""
     (operand,) = scope.operands(op)
     return barrier(scope, operand, int_of(op.attributes["allowed_direction"]))
 
 
 def barrier(scope: Scope, operand: Value, direction: int) -> Value:
-    """The value behind a barrier that lets shardings through in one of Shardy's directions."""
+    """The value after a barrier that lets shardings propagate in one of Shardy's directions."""
     meshes, passes = scope.module.shardings.meshes, _DIRECTIONS[direction % len(_DIRECTIONS)]
     if not meshes:
         return operand

@@ -25,7 +25,8 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 @converts("sort")
 def _sort(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """Directly where the first operands are the keys; otherwise what the comparator compares is sorted along."""
+    """A direct sort if the first operands are the keys; otherwise the comparator's keys are computed, and sorted with
+    the operands."""
     operands = scope.operands(op)
     dim = int_of(op.attributes["dimension"]) if "dimension" in op.attributes else operands[0].type.rank - 1
     dim += operands[0].type.rank if dim < 0 else 0
@@ -48,7 +49,7 @@ def _sorted(
 
 
 def _is_plain(key: SortKey, i: int, operands: Sequence[Value]) -> bool:
-    """Whether the key is operand i as our sort compares it: of floats, zeros equal and NaN last."""
+    """Whether the key is operand i as `sort` compares it: for floats, zeros are equal and NaN is last."""
     if i >= len(operands):
         return False
     if canonical_operand(key.expression) == 2 * i:
@@ -57,7 +58,7 @@ def _is_plain(key: SortKey, i: int, operands: Sequence[Value]) -> bool:
 
 
 def _key(scope: Scope, key: SortKey, operands: Sequence[Value]) -> Value:
-    """Integers in the order of the key."""
+    """Integers in the key's order."""
     value = lifted(scope, key.expression, operands)
     if value.dtype.is_float:
         if key.order != "total":
@@ -78,7 +79,7 @@ def _zeros_equal(scope: Scope, value: Value) -> Value:
 
 
 def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
-    """An expression over the first of two compared elements, computed of all elements at once."""
+    """An expression over the first of two compared elements, computed for all elements at once."""
     if expression[0] == "arg":
         return operands[int(expression[1]) // 2]
     parts = [None if part[0] == "number" else lifted(scope, part, operands) for part in expression[2:]]
@@ -96,9 +97,9 @@ def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
 
 
 def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The exact one, which is what XLA computes wherever it has nothing faster. Raises SpmdcError (E702, E708).
+    """The exact top_k, which is also what XLA computes if it has nothing faster. Raises SpmdcError (E702, E708).
 
-    Its operands are values and places, then what each begins with where nothing is left.
+    The operands are values and indices, followed by their initial values.
     """
     given = typed_options(op)
     called = items(op.attributes, "called_computations")
@@ -123,7 +124,7 @@ def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _counts_along(scope: Scope, value: Value, dim: int) -> bool:
-    """Whether the elements are s32 places along the dim, as far as this block shows."""
+    """Whether the elements are s32 indices along the dim, as far as this block shows."""
     maker = next((o for o in scope.builder.ops if value in o.results), None)
     return maker is not None and maker.name == "iota" and maker.attrs["dim"] == dim and value.dtype == s32
 
@@ -134,7 +135,7 @@ def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def top_k(op: mlir.Operation, scope: Scope, settings: Mapping[str, mlir.Attribute], k: int) -> list[Bound]:
-    """The first k along the last dim of the largest elements, or the smallest, and their places."""
+    """The k largest or smallest elements along the last dim, and their indices."""
     (value,) = scope.operands(op)
     if "largest" not in settings or int_of(settings["largest"]):
         return scope.emit_all("top_k", value, k=k)

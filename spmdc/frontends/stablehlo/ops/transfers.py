@@ -1,8 +1,9 @@
-"""What a module takes from the host while it runs, and hands to it: further arguments and results of the program.
+"""Values that a module receives from the host while it runs, or sends to it, become additional arguments and results of
+the program.
 
-A run of the program takes what one run of the module does, so it is given when the run begins, and returned when it
-ends. What is taken after something was handed over may be the host's answer to that, and is refused, as is what happens
-as often as a loop runs, or as a condition says.
+A run of the program takes the values for one run of the module, when it begins, and returns those that are sent, when
+it ends. A value that is received after something was sent may be the host's answer to it, and is rejected, and so are
+transfers in loops or choices.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def _handed(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _transfers(op: mlir.Operation, scope: Scope) -> Transfers:
-    """Those of the program. Raises SpmdcError (E704) if the op has to do with another program, or may run other than
-    once."""
+    """The transfers of the program. Raises SpmdcError (E704) if the op communicates with another program, or may not
+    run exactly once."""
     if op.name.endswith((".send", ".recv")) and not flag(op, "is_host_transfer"):
         raise scope.refuse(
             op,

@@ -1,4 +1,4 @@
-"""Scatters whose body is any function and whose updates may meet: a loop over the updates, in their order."""
+"""Scatters with any body whose updates may have the same elements: a loop over the updates, in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one_by_one(
     updates: Sequence[Value],
     attrs: Attrs,
 ) -> list[Value]:
-    """The operands after all updates: each takes the place of what the function returns for the element and for it."""
+    """The operands after all updates: each element is replaced by the function's result for it and the update."""
     window, batching = ints_attr(attrs, SCATTER.window), ints_attr(attrs, SCATTER.batching)
     starts = _starts(scope, indices, attrs)
     boxes = [_boxes(scope, update, window) for update in updates]
@@ -44,7 +44,7 @@ def one_by_one(
 
 
 def _starts(scope: Scope, indices: Value, attrs: Attrs) -> Value:
-    """Where each update goes, a row for each: also along the dims that count as a batch in operand and indices."""
+    """The starts of the updates, one row for each, including those along batching dims of operand and indices."""
     at, rank = int_attr(attrs, "index_vector_dim"), indices.type.rank
     if at == rank:
         indices = scope.emit("reshape", indices, shape=(*indices.shape, 1))
@@ -59,7 +59,7 @@ def _starts(scope: Scope, indices: Value, attrs: Attrs) -> Value:
 
 
 def _boxes(scope: Scope, update: Value, window: Sequence[int]) -> Value:
-    """The updates, a row for each."""
+    """The updates, one row for each."""
     perm = (*(d for d in range(update.type.rank) if d not in window), *window)
     ordered = scope.transposed(update, perm)
     count = math.prod(ordered.shape[: len(perm) - len(window)])

@@ -1,4 +1,4 @@
-"""reduce_window and select_and_scatter. Windows that grow from one end of a dim are prefix sums and the like."""
+"""reduce_window and select_and_scatter. Windows that grow from one end of a dim are cumulative ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _CUMULATIVE = {kind: name for name, kind in CUMULATIVE.items()}
 _MOST_OFFSETS = 256
-"""The largest window that a body of no kind that we have is applied over, one place after the other."""
+"""The largest window to which an unsupported body is applied, position by position."""
 
 
 _ELEMENTS: Mapping[str, Attr] = MappingProxyType(
@@ -39,7 +39,7 @@ _ELEMENTS: Mapping[str, Attr] = MappingProxyType(
         "unique_indices": False,
     }
 )
-"""How elements are scattered into a row."""
+"""The attributes of a scatter of elements into a row."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Windows:
         return any(self.low) or any(self.high) or set(self.base) > {1}
 
     def attrs(self) -> dict[str, Attr]:
-        """As attributes of our op."""
+        """The attributes of the program's op."""
         given = (
             ("stride", self.stride, 1),
             ("padding_low", self.low, 0),
@@ -69,7 +69,8 @@ class _Windows:
         return {"window": self.sizes, **{name: v for name, v, default in given if set(v) - {default}}}
 
     def running_dim(self, shape: Sequence[int]) -> tuple[int, bool] | None:
-        """The dim along which each window is all before an element, or (reverse) all behind it; None if none is so."""
+        """The dim along which each window has everything before an element, or (reverse) everything after it; None if
+        there is none."""
         if {*self.stride, *self.base, *self.dilation} - {1}:
             return None
         wide = [d for d, n in enumerate(self.sizes) if n != 1 or self.low[d] or self.high[d]]
@@ -124,7 +125,7 @@ def _reduce_window(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _reduced(scope: Scope, value: Value, init: Value, kind: ReductionKind, windows: _Windows) -> Value:
-    """XLA passes over padding; where a window starts from `init`, it does so once."""
+    """XLA skips padding; if a window starts from `init`, it does so once."""
     running = windows.running_dim(value.shape)
     if running is not None and kind in _CUMULATIVE and is_identity(scope, init, kind):
         dim, reverse = running
@@ -142,7 +143,7 @@ def _padded(scope: Scope, value: Value, init: Value, windows: _Windows) -> Value
 def _applied(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], windows: _Windows
 ) -> list[Value]:
-    """Any body: what is at each place of the windows is sliced out, and neighbours are combined."""
+    """Any body: the elements at each position of the windows are sliced out, and neighbours are combined."""
     padded = [_padded(scope, v, i, windows) for v, i in zip(operands, inits, strict=True)]
     extents = [(n - 1) * d + 1 for n, d in zip(windows.sizes, windows.dilation, strict=True)]
     counts = [
@@ -171,7 +172,7 @@ def _place(scope: Scope, value: Value, offset: Sequence[int], counts: Sequence[i
 def _scanned(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], dim: int, reverse: bool
 ) -> list[Value]:
-    """Prefixes under any body, which is associative: each element takes in what is 1, 2, 4, … places before it."""
+    """Prefixes with any associative body: each element is combined with those 1, 2, 4, … positions before it."""
     shape = operands[0].shape
     values, shift = list(operands), 1
     while shift < shape[dim]:
@@ -215,8 +216,8 @@ def _select_and_scatter(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def _selected(op: mlir.Operation, scope: Scope, operand: Value, windows: _Windows) -> Value:
-    """The number of the element that each window selects, by any function, or -1 of one that has only padding: what is
-    selected stays so while the function says it of what is behind it."""
+    """The number of the element that each window selects, with any function, or -1 if it has only padding. The selected
+    element stays selected while the function returns true for it and later ones."""
     function = body_function(op, scope, op.regions[0], "select_body", [operand.dtype] * 2)
     size = operand.type.size
     counted = scope.emit("iota", type=TensorType((size,), s32 if size < 2**31 else s64), dim=0)
