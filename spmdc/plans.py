@@ -1,4 +1,4 @@
-"""Plans as people look at them: what each op costs, what else it could have done, and what differs between two."""
+"""Plans for users: the cost of each op, the alternatives, and the differences between two plans."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from passes.sub_axes import find_sub_axes_of
 from spmdc.pictures import pages
 
 _MOST_FOLLOWED = 12
-"""Of so many candidates it is found out what follows from them."""
+"""The most candidates whose consequences for the whole plan are computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the partitioner decided for a program: a program of global shapes again, in which every value has a closed
+    """The partitioner's decisions for a program, as a program with global shapes in which every value has a closed
     sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
 
-    `source` is the program that it is a plan for, `options` what it was planned with, and `decided` the strategies that
-    were not left to the cost model, by the names that values have in the source.
+    `source` is the program that it is a plan for, `options` those that it was planned with, and `decided` the
+    strategies that were not left to the cost model, by the names that values have in the source.
     """
 
     program: Program
@@ -56,7 +56,7 @@ class Plan:
     timings: Mapping[str, float]
     decided: Mapping[str, str] = field(default_factory=dict[str, str])
     made: MadePlan | None = None
-    """What the planner made of which this is the program: it need not be read again."""
+    """The planner's own form of this plan, so that it need not be read again."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.program.summary}>"
@@ -65,22 +65,22 @@ class Plan:
         return pages.program(f"{self.program.summary}, planned: {sum_text(self.cost())}", self.text(locations=False))
 
     def text(self, *, costs: bool = False, locations: bool = True) -> str:
-        """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
-        it receives and the memory that is taken while it runs."""
+        """The plan in the .spmd language, which `parse` reads. With `costs`, each op is followed by its seconds,
+        received bytes and the memory that is alive while it runs."""
         remarks = {op: cost_text(cost) for op, cost in self.cost().ops.items()} if costs else {}
         return print_program(self.program, locations=locations or costs, remarks=remarks)
 
     def cost(self) -> PlanCost:
-        """Seconds, bytes and memory, of each op and in all, on the machine of the options. Takes as long as writing the
-        plan, since the ops that it becomes are priced, each by itself."""
+        """Seconds, bytes and memory, for each op and in total, on the machine of the options. Takes as long as writing
+        the plan, because the ops that it is written as are priced."""
         made = self.made
         if made is None or made.program is not self.program:
             made = read_plan(self.program, self.options)
         return plan_cost(made, self.options.machine)
 
     def graph(self) -> Graph:
-        """What waits for what in the entry: a networkx graph of its ops (`ir.graph`). Each node has the costs of its
-        op, `seconds`, `received` and `alive`, and says whether the op is `critical`: on the longest path."""
+        """The dataflow graph of the entry: a networkx graph of its ops (`ir.graph`). Each node has the costs of its op,
+        `seconds`, `received` and `alive`, and says whether the op is `critical`: on the longest path."""
         cost = self.cost()
         graph = dataflow(self.program.main.body.ops)
         for op, data in graph.nodes(data=True):
@@ -88,18 +88,19 @@ class Plan:
         return graph
 
     def explain(self, value: str) -> Choices:
-        """The strategies that the op which makes the value of that name could have had. Raises SpmdcError (E103)."""
+        """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E103)."""
         return choices_for(self, value)
 
     def replace(self, value: str, strategy: str) -> Plan:
-        """The plan with another strategy for the op that makes the value of that name; all else is decided anew.
+        """The plan with another strategy for the op that makes the value of that name; everything else is decided
+        again.
 
         Raises SpmdcError (E103, E309, E413) if there is no such op, or it has no such strategy.
         """
         return replaced(self, value, strategy)
 
     def diff(self, other: Plan) -> str:
-        """What another plan does otherwise, and what that costs: a line for each op that differs, and the sums."""
+        """The differences of another plan, and their costs: a line for each op that differs, and the totals."""
         return Lines(differences(self, other))
 
 
@@ -120,7 +121,7 @@ def sum_text(cost: PlanCost) -> str:
 
 @functools.lru_cache(maxsize=2**14)
 def seconds_text(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """A time in a suitable unit."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         text = f"{seconds * factor:.3g}"
         if abs(float(text)) >= 1:
@@ -133,9 +134,9 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy of an op. `seconds` are those of the op and of what is resharded for it, `alone` those of the op, and
-    `total` those of the whole plan with that strategy, if that was found out. `excess` is by how many bytes it goes
-    beyond the memory limit. `excluded` says which option forbids it."""
+    """A strategy of an op. `seconds` is the time of the op and of the reshards for it, `alone` that of the op only, and
+    `total` that of the whole plan with that strategy, if it was computed. `excess` is the number of bytes beyond the
+    memory limit. `excluded` names the option that forbids it."""
 
     strategy: str
     operands: tuple[str, ...]
@@ -150,7 +151,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choices:
-    """What an op could do: its rules, the strategies, cheapest first, and why some factors are split in none."""
+    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split."""
 
     value: str
     op: str
@@ -189,8 +190,8 @@ def strategies(
     machine: Machine | str = TPU_V3,
     memory_limit: int | None = None,
 ) -> list[tuple[str, float]]:
-    """The strategies that an op has whose operands are sharded so, each with its seconds, reshards of operands
-    included; the cheapest first. Raises SpmdcError (E413) if the op has no factors."""
+    """The strategies of an op with operands in these shardings, each with its seconds, reshards of operands included;
+    the cheapest first. Raises SpmdcError (E413) if the op has no factors."""
     rule = factor_rule(op)
     if rule is None:
         raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
@@ -211,7 +212,7 @@ def strategies(
 
 
 def _query(op: Op, rule: FactorRule, have: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
-    """All that is known is how the operands are sharded."""
+    """A query in which only the shardings of the operands are known."""
     recomputable, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
     whole = tuple(ClosedSharding.replicated(v.type.rank) for v in op.results)
     known = tuple((sharding,) for sharding in have)
@@ -227,7 +228,7 @@ def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], s
 
 
 def choices_for(plan: Plan, value: str) -> Choices:
-    """What the op could have done that makes the value of that name. Raises SpmdcError (E103, E413)."""
+    """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E103, E413)."""
     chosen, asked = _asked(plan, value)
     mesh = plan.program.mesh
     selector, queries = next((each for each in reversed(asked) if _could_choose(mesh, *each, chosen)), asked[-1])
@@ -273,7 +274,8 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
 
 
 def _total(plan: Plan, op: Op, rule: FactorRule, strategy: Strategy) -> float:
-    """What the program takes if the op does that. Ops of other functions may make values of the same name."""
+    """The time of the program with that strategy for the op. Ops of other functions may make values of the same
+    name."""
 
     def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         return (rule, strategy) if queries[0].op.attrs is op.attrs else None
@@ -282,9 +284,9 @@ def _total(plan: Plan, op: Op, rule: FactorRule, strategy: Strategy) -> float:
 
 
 def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Sequence[StrategyQuery]]]]:
-    """The strategy of the op that makes a value of the plan, and what was asked when it was planned: in a loop, or a
-    function, for each of the shardings that were tried. An op keeps its attributes when it is planned, but not always
-    the names of what it makes."""
+    """The strategy of the op that makes a value of the plan, and the queries from its planning: in a loop, or a
+    function, for each of the shardings that were tried. A planned op keeps its attributes, but not always the names of
+    its results."""
     asked: dict[int, list[tuple[StrategySelector, Sequence[StrategyQuery]]]] = {}
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> None:
@@ -300,13 +302,13 @@ def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Se
 
 
 def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery], strategy: str) -> bool:
-    """Whether a strategy of that text was one of the answers."""
+    """Whether a strategy with that text was one of the answers."""
     candidates = ((query, each) for query in queries for each in selector.candidates(query))
     return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
 
 
 def _planned(plan: Plan, decide: Decide) -> Plan:
-    """The same program planned again, with other decisions; what was decided before stays."""
+    """The same program planned again, with other decisions; earlier decisions are kept."""
     if not plan.propagated.reasons and plan.source.stage == "global" and plan.propagated.program is plan.source:
         help_text = "edit its text, or plan the program that it is for"
         raise error("E413", "the plan was read from a text, and cannot be made anew", help=help_text)
@@ -322,7 +324,7 @@ def _planned(plan: Plan, decide: Decide) -> Plan:
 
 
 def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide:
-    """Decides for the ops of these labels; those that have such a strategy are `met`."""
+    """Decides for the ops with these labels; those that have such a strategy are added to `met`."""
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op
@@ -368,7 +370,8 @@ class _Row:
 
 
 def differences(one: Plan, other: Plan) -> str:
-    """What two plans do otherwise: ops of the first behind `-`, of the second behind `+`, with costs; and the sums."""
+    """The differences between two plans: ops of the first after `-`, of the second after `+`, with costs; and the
+    totals."""
     costs = one.cost(), other.cost()
     rows = _rows(one.program, costs[0]), _rows(other.program, costs[1])
     lines: list[str] = []
@@ -382,7 +385,7 @@ def differences(one: Plan, other: Plan) -> str:
 
 
 def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Row]]:
-    """The ops of a plan by what they make."""
+    """The ops of a plan by their results."""
     found: dict[tuple[str, str], list[_Row]] = {}
     for function in program.functions.values():
         for op in walk(function.body):

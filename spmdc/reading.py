@@ -1,4 +1,4 @@
-"""Programs read: from text, files, JAX functions, StableHLO and HLO."""
+"""Reads programs: from text, files, JAX functions, StableHLO and HLO."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
 def parse(
     text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
 ) -> Program:
-    """The program that .spmd text describes, verified. What it includes is in `folder`, by default that of the file
-    that is called `name`. Raises SpmdcError with every error in it."""
+    """The program that .spmd text describes, verified. Included files are in `folder`, by default that of the file
+    called `name`. Raises SpmdcError with all errors in it."""
     program = parse_text(text, name, defines, folder)
     check(program)
     return program
@@ -34,14 +34,14 @@ def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Progra
     `spmdc.frontends.jax.lowering` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
     Raises SpmdcError if it cannot be imported.
     """
-    # Imported late, as all front ends that need jax or jaxlib: programs in text are read without them.
+    # Imported late, like all front ends that need jax or jaxlib: programs in text are read without them.
     from spmdc.frontends.jax.lowering import from_jax as import_jax
 
     return import_jax(function, *args, **options)
 
 
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
-    """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
+    """The program of a StableHLO module in text or bytecode. Raises SpmdcError, E701 if it is not MLIR."""
     from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 
     PARSER_PROCESS.start()  # While it starts, the importer is imported.
@@ -51,7 +51,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 
 
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
-    """The program of a module of HLO text. Raises SpmdcError, E701 if it is none."""
+    """The program of a module in HLO text. Raises SpmdcError, E701 if it is not HLO."""
     from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 
     PARSER_PROCESS.start()
@@ -61,13 +61,13 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
 
 
 def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also for a
-    file it cannot read."""
+    """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also if
+    the file cannot be read."""
     return read(read_bytes(path), str(path), defines)
 
 
 def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in the bytes of a file, in the language that `language_of` finds."""
+    """The program in the bytes of a file, in the language that `language_of` returns."""
     language = language_of(data, name)
     if language == "spmd":
         return parse(decode(data, name), name, defines)
@@ -79,7 +79,7 @@ def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Pr
 
 
 def language_of(data: bytes, name: str) -> Literal["spmd", "mlir", "hlo"]:
-    """The language of a file: by the ending of its name, and where that says nothing, by how it begins."""
+    """The language of a file: by its suffix, and if that is unknown, by its beginning."""
     ending = Path(name).suffix.lower()
     if ending == ".spmd":
         return "spmd"

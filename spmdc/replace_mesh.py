@@ -17,8 +17,8 @@ from passes.rewrite import map_values
 def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     """The program with its default mesh replaced; whole axes are found by name.
 
-    Raises SpmdcError: E301 for an axis that the new mesh lacks, E303 for a part of an axis or for tensors placed on
-    a mesh of their own, which have no counterpart on the new one.
+    Raises SpmdcError: E301 for an axis that the new mesh lacks, E303 for a part of an axis or for tensors on a mesh of
+    their own, which have no counterpart on the new one.
     """
     new = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh.items()))
     _require_one_mesh(program)
@@ -42,7 +42,7 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
 
 
 def _require_one_mesh(program: Program) -> None:
-    """Raises SpmdcError (E303) if parts of the program fit its own meshes only."""
+    """Raises SpmdcError (E303) if parts of the program fit only its own meshes."""
     if len(program.meshes) > 1:
         names = ", ".join(m.name for m in program.meshes[1:])
         raise error(
@@ -59,7 +59,7 @@ def _require_one_mesh(program: Program) -> None:
 
 
 def _moved(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
-    """The sharding over the new mesh. Axes that it has not, and parts of axes, stay as they are."""
+    """The sharding over the new mesh. Axes that it lacks, and parts of axes, are unchanged."""
 
     def axis(ref: AxisRef) -> AxisRef:
         return new.axis(ref.name) if old.is_whole(ref) and ref.name in new.names else ref
@@ -68,7 +68,7 @@ def _moved(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
 
 
 def _faults(value: Value | Result, sharding: Sharding, old: Mesh, new: Mesh) -> Iterator[Diagnostic]:
-    """What is wrong with a sharding over the new mesh for a value."""
+    """The errors in a value's sharding over the new mesh."""
     advice = f"the program's own mesh is ({old}): the new one, ({new}), needs its axes"
     for _, problem in sharding_faults(sharding, value.type.shape):
         code = "E301" if "not in the mesh" in problem else "E303"

@@ -27,7 +27,7 @@ from spmdc.pictures.svg import FONT, hue, lettered, rect, text_width
 
 _MOST_DEVICES, _MOST_ELEMENTS = 16, 1 << 20
 _FIRST = 1 << 10
-"""The number of the first element: none that fills is as large, and as small as those of the last."""
+"""The number of the first element: larger than any filling number, and as small as the last element's allows."""
 _LEFT, _TOP, _ROW, _LINE, _WIDTH = 72, 26, 22, 16, 560
 
 
@@ -41,12 +41,12 @@ class Halo:
 
     @property
     def title(self) -> str:
-        """What the exchange is for."""
+        """The op that the exchange is for."""
         return str(self.cause)
 
     def svg(self) -> str:
-        """A line for each device; empty if there are too many, or if what is sent is computed from more than the value
-        that is exchanged."""
+        """A line for each device; empty if there are too many, or if the data that is sent depends on more than the
+        exchanged value."""
         found = self._received
         if found is None:
             return ""
@@ -91,8 +91,8 @@ class Halo:
 
 @dataclass(frozen=True)
 class _Received:
-    """The dim along which elements are exchanged, how many a device has of it, and of each device along the axes its id
-    with what it gets: the owner, by position along the axes, and the ends of a stretch of elements."""
+    """The dim along which elements are exchanged, the number of elements of it on a device, and for each device along
+    the axes its id and what it receives: the owner, by position along the axes, and the ends of a run of elements."""
 
     dim: int
     shard: int
@@ -110,7 +110,7 @@ def halos(program: Program) -> list[Halo]:
 
 
 def _sent_for(op: Op) -> Cause | None:
-    """The exchange that an op is of, all of it."""
+    """The cause of the exchange that an op belongs to."""
     causes = () if op.cause is None else op.cause.parts or (op.cause,)
     alike = all(cause.kind == "halo" and cause.values == causes[0].values for cause in causes)
     return causes[0] if causes and alike else None
@@ -123,12 +123,12 @@ def _values(program: Program) -> Iterator[Value]:
 
 
 def _holds_numbers(value: Value) -> bool:
-    """Whether its elements can be the numbers of up to `_MOST_ELEMENTS` elements."""
+    """Whether its elements can represent the numbers of up to `_MOST_ELEMENTS` elements."""
     return value.dtype.bits >= 32 and not value.dtype.is_complex
 
 
 def _between(program: Program, value: Value, ops: Sequence[Op]) -> tuple[Op, ...] | None:
-    """The ops that are computed from a value, and these themselves; None if something else is computed with."""
+    """The ops that depend on a value, up to these; None if they depend on other values too."""
     makers = {v: op for op in program.main.body.ops for v in op.results}
     needed: set[Op] = set()
     pending = list(ops)
@@ -144,13 +144,13 @@ def _between(program: Program, value: Value, ops: Sequence[Op]) -> tuple[Op, ...
 
 
 def _by_device(array: Array, grid: Sequence[int]) -> Array:
-    """Each device's elements as a row, the devices in the order of the mesh."""
+    """The elements of each device as a row, with the devices in the order of the mesh."""
     full = np.broadcast_to(array, (*grid, *array.shape[len(grid) :]))
     return full.reshape(math.prod(grid), -1)
 
 
 def _along(mesh: Mesh, value: Value, axes: Sequence[str], got: Array) -> _Received | None:
-    """What the devices along some axes get, those that are first along all others."""
+    """What the devices along some axes receive, those at position 0 along all others."""
     coordinates = np.array(list(np.ndindex(*mesh.shape)))
     along = [mesh.names.index(name) for name in axes]
     others = [a for a in range(len(mesh.shape)) if a not in along]
@@ -174,12 +174,12 @@ def _along(mesh: Mesh, value: Value, axes: Sequence[str], got: Array) -> _Receiv
 
 
 def _is_cut(within: Array, is_real: Array, size: int) -> bool:
-    """Whether some device gets some elements along a dim of a shard, and not all of them."""
+    """Whether some device receives some elements along a dim of a shard, and not all of them."""
     return any(0 < len(np.unique(row[real])) < size for row, real in zip(within, is_real, strict=True))
 
 
 def _stretches(elements: Sequence[int], shard: int) -> Iterator[tuple[int, int, int]]:
-    """Elements in a row that one device has: its position, the first and the one behind the last."""
+    """Runs of elements from one device: its position, and the first and last element."""
     for (owner, _), run in groupby(enumerate(elements), lambda pair: (pair[1] // shard, pair[1] - pair[0])):
         found = [element for _, element in run]
         yield owner, found[0], found[-1] + 1

@@ -1,5 +1,5 @@
-"""What notebooks show of programs, plans and comparisons: a line, a table of what is sent, and the text, folded if it
-is long."""
+"""The notebook display of programs, plans and comparisons: a line, a table of collectives, and the text, collapsed if
+it is long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmdc.pictures.picture import picture
 from spmdc.reports.collectives import Collective
 
 _OPEN, _MOST_LINES, _MOST_ROWS = 100, 1000, 40
-"""Lines of a text that is shown at once, and lines and rows that are shown at all."""
+"""The most lines of a text that is not collapsed, and the most lines and rows that are shown at all."""
 
 _COLORS = MappingProxyType(
     {
@@ -47,7 +47,7 @@ def lines(text: str) -> str:
 
 
 def program(title: str, text: str, *before: str) -> str:
-    """A program's text, and what is shown before it."""
+    """A program's text, with other parts before it."""
     return _page(title, *before, _text(text))
 
 
@@ -70,7 +70,7 @@ class _Sent(Protocol):
 
 
 def comparison(names: Sequence[str], sides: Sequence[tuple[Sequence[_Sent], int]], notes: Iterable[str]) -> str:
-    """How many collectives of each kind there are on each side, and the bytes that are received."""
+    """The number of collectives of each kind on each side, and the bytes received."""
     kinds = sorted({c.kind for side, _ in sides for c in side})
     rows = [(kind, *(f"{sum(c.kind == kind for c in side):,}" for side, _ in sides)) for kind in kinds]
     rows.append(("bytes received", *(f"{received:,}" for _, received in sides)))

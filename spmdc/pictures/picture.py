@@ -1,4 +1,4 @@
-"""A picture of a sharding, wherever it is to be shown: in a notebook, in a terminal, in a file."""
+"""A picture of a sharding, for a notebook, a terminal or a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BLOCKS = 4096
 
 @dataclass(frozen=True)
 class Picture:
-    """What each device holds of a tensor (`placement`). Notebooks draw it; `str` draws it in letters."""
+    """The part of a tensor that each device has (`placement`). Notebooks draw it; `str` draws it in letters."""
 
     placement: Placement
     title: str = ""
@@ -30,24 +30,24 @@ class Picture:
         return self.text()
 
     def svg(self) -> str:
-        """An SVG element, which needs nothing else."""
+        """A self-contained SVG element."""
         return svg.picture(self.placement, self.title)
 
     def boxes(self, after: Picture) -> str:
-        """An SVG element of the boxes that change hands on the way to another sharding: who has each, and who gets it.
-        Empty if there are more than 24 along a dim."""
+        """An SVG element of the boxes that move to other devices in a reshard: the old and new owners of each. Empty if
+        there are more than 24 along a dim."""
         return boxes.boxes(self.placement, after.placement)
 
     def text(self, *, color: bool = False, width: int = 100) -> str:
-        """Boxes in so many columns, with `color` each in that of its first device."""
+        """Boxes in a text of that width, with `color` each in the colour of its first device."""
         return f"{self.title}\n{text.drawn(self.placement, color=color, width=width)}"
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def to_json(self) -> dict[str, object]:
-        """The tensor's shape, the blocks along each dim, a block's shape, and of up to 4096 blocks the elements of each
-        and the ids of its devices."""
+        """The tensor's shape, the blocks along each dim, a block's shape, and for up to 4096 blocks the elements of
+        each and the ids of its devices."""
         placement = self.placement
         blocks = [
             {"start": list(block.start), "stop": list(block.stop), "devices": list(block.devices)}
@@ -58,7 +58,7 @@ class Picture:
 
 
 def picture(sharding: Sharding, shape: Sequence[int] | None = None) -> Picture:
-    """How a tensor of that shape lies on the sharding's mesh; without a shape, of one element in each shard.
+    """The picture of a tensor of that shape with this sharding; without a shape, each shard has one element.
 
     Raises SpmdcError (E301 to E308) if the shape has no such sharding."""
     if shape is None:
@@ -70,7 +70,7 @@ def picture(sharding: Sharding, shape: Sequence[int] | None = None) -> Picture:
 
 
 def picture_of(program: Program, value: Value) -> Picture:
-    """A value's; one without a sharding is whole on every device."""
+    """The picture of a value; one without a sharding is replicated."""
     whole = value.of or value.type
     sharding = value.sharding or Sharding.replicate(program.mesh, whole.rank)
     return Picture(Placement(whole.shape, sharding), f"{value.name}: {print_type(whole, value.sharding)}")

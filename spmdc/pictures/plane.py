@@ -1,4 +1,4 @@
-"""The two dims of a tensor that a picture shows, and which of its blocks: all, or of many the first and the last."""
+"""The two dims of a tensor that a picture shows, and which blocks are drawn: all, or the first and the last of many."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MOST_DEVICES = 6
 
 @dataclass(frozen=True)
 class Plane:
-    """`rows` and `columns` are dims, None where the tensor has too few; `panels` are the other dims that are split, of
-    which each place gets a drawing of its own."""
+    """`rows` and `columns` are dims, None if the tensor has too few; `panels` are the other split dims, for each index
+    of which there is a separate drawing."""
 
     placement: Placement
     rows: int | None
@@ -24,7 +24,7 @@ class Plane:
 
     @staticmethod
     def of(placement: Placement) -> Plane:
-        """The last two dims that are split; where fewer are, others beside them, the last first."""
+        """The plane of the last two split dims; if there are fewer, with others, the last first."""
         rank = len(placement.shape)
         split = [dim for dim in range(rank) if placement.parts[dim] > 1]
         whole = [dim for dim in range(rank) if placement.parts[dim] == 1]
@@ -33,7 +33,7 @@ class Plane:
         return Plane(placement, drawn[0] if len(drawn) == 2 else None, columns, tuple(split[:-2]))
 
     def places(self) -> Iterator[dict[int, int]]:
-        """The place of each panel: the part of each dim that it is of."""
+        """The index of each panel: the part of each dim that it shows."""
         for parts in itertools.product(*(range(self.placement.parts[dim]) for dim in self.panels)):
             yield dict(zip(self.panels, parts, strict=True))
 
@@ -44,7 +44,7 @@ class Plane:
         return self.placement.block([at.get(dim, 0) for dim in range(len(self.placement.shape))])
 
     def shown(self, dim: int | None, most: int) -> list[int | None]:
-        """The parts of a dim that are drawn, None for those in between that are not."""
+        """The parts of a dim that are drawn, with None for a gap."""
         parts = 1 if dim is None else self.placement.parts[dim]
         if parts <= most:
             return list(range(parts))
@@ -52,12 +52,12 @@ class Plane:
 
 
 def span(first: int, behind: int) -> str:
-    """The elements from the first to the one before the last, as 0…3; a dash if there are none."""
+    """The elements from the first to the last, as 0…3; a dash if there are none."""
     return "-" if first == behind else str(first) if behind == first + 1 else f"{first}…{behind - 1}"
 
 
 def numbers(devices: Sequence[int]) -> str:
-    """Device ids in few characters: runs as 0-3, and of many the first and how many there are."""
+    """Device ids in few characters: runs as 0-3, and of many the first and their number."""
     runs: list[list[int]] = []
     for device in devices:
         if runs and device == runs[-1][-1] + 1:
@@ -74,7 +74,7 @@ def _run(run: Sequence[int]) -> str:
 
 
 def caption(placement: Placement) -> str:
-    """How the tensor is cut, in words."""
+    """A description of how the tensor is cut."""
     sharding, mesh = placement.sharding, placement.sharding.mesh
     blocks = 1
     for parts in placement.parts:
@@ -95,19 +95,19 @@ def caption(placement: Placement) -> str:
 
 
 def axes_of(placement: Placement, dim: int) -> str:
-    """What splits a dim, as `dim 0 over (x,y)`."""
+    """The axes that split a dim, as `dim 0 over (x,y)`."""
     names = list(map(placement.sharding.mesh.spell, placement.sharding.axes[dim]))
     over = names[0] if len(names) == 1 else f"({','.join(names)})"
     return f"dim {dim} over {over}" if names else f"dim {dim}"
 
 
 def place_name(placement: Placement, place: dict[int, int]) -> str:
-    """What a panel is of: the elements of the dims that it does not show."""
+    """The label of a panel: the elements of the dims that it does not show."""
     return ", ".join(f"dim {dim}: {span(*placement.extent(dim, part))}" for dim, part in place.items())
 
 
 def panels_shown(plane: Plane) -> tuple[list[dict[int, int]], int]:
-    """The places of the panels that are drawn, and how many are not."""
+    """The indices of the panels that are drawn, and the number of the others."""
     places = list(itertools.islice(plane.places(), MOST_PANELS))
     total = 1
     for dim in plane.panels:

@@ -1,7 +1,7 @@
-"""Pictures of shardings as SVG: the tensor, cut as it is, and the mesh, each device in the colour of what it holds.
+"""Pictures of shardings as SVG: the tensor, cut into blocks, and the mesh, with each device in the colour of its block.
 
-Lines and letters are in the colour of the text around the picture, and fills let the page through: they can be read on
-light and dark pages, and in print. A block says, where the mouse is on it, which elements it has and who holds it.
+Lines and letters have the colour of the surrounding text, and fills are translucent, so pictures are readable on light
+and dark pages, and in print. The tooltip of a block has its elements and its devices.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from spmdc.pictures.placement import Block, Placement
 from spmdc.pictures.plane import Plane, axes_of, caption, numbers, panels_shown, place_name, span
 
 _MOST, _MOST_IN_ROW = 12, 4
-"""Rows and columns that are drawn, and panels beside each other."""
+"""The most rows and columns that are drawn, and the most panels side by side."""
 _TENSOR, _CELL, _LEAST, _DEVICE = 280, 64, 26, 30
-"""Pixels: a tensor at most, and a cell's width and height at most and at least, and those of a device."""
+"""Sizes in pixels: the largest tensor, the largest and smallest width and height of a cell, and that of a device."""
 _LEFT, _TOP, _GAP, _LINE = 64, 40, 24, 14
 FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11"'
 
@@ -51,8 +51,8 @@ def picture(placement: Placement, title: str = "") -> str:
 
 
 def standalone(drawing: str) -> str:
-    """A picture as a file of its own, around which there is no text whose colour it could have: lines and letters are
-    black on light pages and white on dark ones."""
+    """A picture as a file of its own, without surrounding text to take the colour from: lines and letters are black on
+    light pages and white on dark ones."""
     style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
     return drawing.replace(_HATCH, style + _HATCH, 1)
 
@@ -92,7 +92,7 @@ def _tensor(plane: Plane, place: dict[int, int]) -> tuple[str, int, int]:
 
 
 def _side(placement: Placement, dim: int | None, drawn: int, letters: int = 0) -> int:
-    """The width or height of a cell: larger for a dim of more elements, and for letters beside it."""
+    """The width or height of a cell: larger for a dim with more elements, and for a text beside it."""
     if dim is None:
         return _CELL // 2
     growing = _LEAST + 8 * math.log2(1 + placement.shard[dim])
@@ -100,7 +100,7 @@ def _side(placement: Placement, dim: int | None, drawn: int, letters: int = 0) -
 
 
 def text_width(text: str) -> int:
-    """The width of a text, with some room around it."""
+    """The width of a text, with a margin."""
     return 7 * len(text) + 6
 
 
@@ -109,7 +109,7 @@ def _label(placement: Placement, dim: int | None, part: int) -> str:
 
 
 def _block(plane: Plane, block: Block, left: int, top: int, width: int, height: int) -> Iterator[str]:
-    """The cell of a block: its elements in its colour, padding hatched behind them, the devices in the middle."""
+    """The cell of a block: its elements in its colour, padding hatched after them, the devices in the middle."""
     placement = plane.placement
     part_of = (
         1.0 if dim is None else (block.stop[dim] - block.start[dim]) / max(1, placement.shard[dim])
@@ -151,17 +151,17 @@ def _mesh(placement: Placement) -> tuple[str, int, int]:
 
 
 def _some(n: int) -> Sequence[int | None]:
-    """All numbers below n, or of many the first and the last, with None between them."""
+    """All numbers below n; if there are many, the first and the last, with None between them."""
     return range(n) if n <= _MOST else [*range(_MOST - 2), None, n - 1]
 
 
 def color_of(placement: Placement, index: Sequence[int]) -> str:
-    """One for each block."""
+    """The colour of a block."""
     return hue(placement.number_of(index))
 
 
 def hue(number: int) -> str:
-    """Colours go around by the golden angle, so that those of neighbours differ much."""
+    """The hue of a number. Consecutive hues differ by the golden angle, so that neighbours differ much."""
     return f"hsl({number * 137.5 % 360:.0f} 70% 55% / 0.45)"
 
 

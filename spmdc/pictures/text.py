@@ -10,9 +10,9 @@ from spmdc.pictures.placement import Block, Placement
 from spmdc.pictures.plane import Plane, axes_of, caption, numbers, panels_shown, place_name, span
 
 _COLORS = (41, 42, 43, 44, 45, 46, 101, 102, 104, 47)
-"""Backgrounds in ANSI's numbers, on which black letters can be read."""
+"""Background colours, as ANSI codes, on which black letters are readable."""
 _MOST_ROWS, _MOST_COLUMNS, _FRAME = 10, 32, 3
-"""How many are drawn, and the characters around each cell."""
+"""The most rows and columns that are drawn, and the characters around each cell."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class _Cell:
 
 
 def drawn(placement: Placement, *, color: bool, width: int) -> str:
-    """A box for each block, with the ids of the devices that hold it; what has a `·` is padded. Where there is no room
-    for all rows or columns, the first and the last are drawn."""
+    """A box for each block, with the ids of its devices; a `·` marks padding. If not all rows or columns fit, the first
+    and the last are drawn."""
     plane = Plane.of(placement)
     lines = textwrap.wrap(caption(placement), width)
     axes = [(plane.rows, "down"), (plane.columns, "across")]
@@ -56,7 +56,7 @@ def _widths(cells: Sequence[Sequence[_Cell]]) -> list[int]:
 
 
 def _fitting(plane: Plane, place: dict[int, int], width: int) -> list[list[_Cell]]:
-    """The cells of a panel, of as many columns as fit."""
+    """The cells of a panel, with as many columns as fit."""
     for most in range(_MOST_COLUMNS, 3, -1):
         cells = _cells(plane, place, most)
         if sum(_widths(cells)) + _FRAME * len(cells[0]) < width:

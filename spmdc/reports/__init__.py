@@ -1,1 +1,1 @@
-"""What is reported of a partitioned program: its collectives, and why a value is split as it is."""
+"""Reports about a partitioned program: its collectives, its costs, and the reasons for its shardings."""

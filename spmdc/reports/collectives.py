@@ -1,4 +1,4 @@
-"""What a partitioned program communicates."""
+"""The communication of a partitioned program."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ class Collective:
 
 
 def collectives_of(program: Program) -> list[Collective]:
-    """Every collective of the program that the entry reaches, functions in order of first call."""
+    """All collectives of the program that the entry reaches, with functions in the order of their first call."""
     return [_describe(program, op, count) for op, count in executions_of(program)]
 
 
 def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
-    """The ops behind `collectives_of`, each with how often it runs."""
+    """The ops of `collectives_of`, each with how often it runs."""
     return _executions(program, program.main.body, 1)
 
 
 def lock_step_bytes(collectives: Iterable[Collective]) -> int:
-    """The sum over all collectives of the bytes that each brings to the device that receives most in it: devices that
-    run in step wait for those. Loops whose trips are not known count once."""
+    """The sum over all collectives of the bytes that each brings to the device that receives most in it: devices in
+    step wait for these. Loops of unknown trip count count once."""
     return sum(c.bytes * (1 if c.count is None else c.count) for c in collectives)
 
 
 def received_bytes(program: Program, *, each_once: bool = False) -> int:
-    """Bytes that the worst device receives in one run. Loops whose trips are not known count once; with `each_once`,
-    all do.
+    """Bytes that the worst device receives in one run. Loops of unknown trip count count once; with `each_once`, all
+    loops do.
 
-    Not the sum over `collectives_of`: in a round of a box exchange not every device receives.
+    This is not the sum over `collectives_of`: in a round of a box exchange not every device receives.
     """
     everyone = 0
     rounds: dict[Axes, list[tuple[Round, int]]] = {}
@@ -83,7 +83,7 @@ def received_bytes(program: Program, *, each_once: bool = False) -> int:
 
 
 class _Received:
-    """What each position along some axes receives in rounds of boxes."""
+    """The bytes that each position along some axes receives in rounds of box exchanges."""
 
     def __init__(self, rounds: Sequence[tuple[Round, int]]) -> None:
         self.row = row_of_rounds({each for each, _ in rounds})
@@ -93,7 +93,7 @@ class _Received:
 
 
 def _worst(mesh: Mesh, received: dict[Axes, _Received]) -> int:
-    """The most that one device receives: the sum of the most along axes, where no two have an axis in common."""
+    """The most that one device receives: the sum of the maxima along sets of axes, where these are disjoint."""
     worst = 0
     while received:
         (axes, one), *rest = received.items()
@@ -110,7 +110,7 @@ def _meet(axes: Axes, others: Iterable[Axes]) -> bool:
 
 
 def _worst_together(mesh: Mesh, received: dict[Axes, _Received]) -> int:
-    """The most that one device receives along all of these axes, which is found by looking at every device."""
+    """The most that one device receives along all of these axes, computed for every device."""
     if len(received) == 1:
         return max(int(each.bytes.max(initial=0)) for each in received.values())
     names = {a.name for axes in received for a in axes}
@@ -127,7 +127,7 @@ def _worst_together(mesh: Mesh, received: dict[Axes, _Received]) -> int:
 
 
 def _executions(program: Program, region: Region, count: int | None) -> Iterator[tuple[Op, int | None]]:
-    """Every collective, with how often it runs; of a case, those of every branch."""
+    """All collectives, with how often each runs; for a case, those of every branch."""
     for op in region.ops:
         if op.name in COLLECTIVES:
             yield op, count
@@ -147,7 +147,7 @@ def _describe(program: Program, op: Op, count: int | None) -> Collective:
 
 
 def line_of(op: Op) -> str:
-    """The file and line of the user's program that an op comes from; empty if it comes from none."""
+    """The file and line of the user's program that an op comes from; empty if there is none."""
     return f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
 
 

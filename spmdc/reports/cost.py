@@ -1,4 +1,4 @@
-"""What a partitioned program costs on a machine: by line, by op, by mesh axis, …"""
+"""The cost of a partitioned program on a machine: by line, by op, by mesh axis, …"""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spmdc.reports.groups import By, grouping
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """What ops that belong together take in one run, on the device that it takes longest.
+    """The cost of a group of ops in one run, on the device for which it takes longest.
 
-    `compute`, `memory` and `network` are the seconds that the machine needs at least, and `overhead` those that
-    compiled kernels take beyond them; the largest says what `bound` the row has. `seconds` are those of its ops, one
-    after another; what a kernel of several ops takes is counted for its product, or else the last of them. `flops` are
-    operations, `share` is how many of those that the machine could have done in these seconds, `touched` are bytes of
-    memory that are read and written, `received` those that others send.
+    `compute`, `memory` and `network` are the least seconds that the machine needs, and `overhead` is what compiled
+    kernels take beyond them; the largest is the `bound` of the row. `seconds` is the time of its ops, one after
+    another; the time of a kernel of several ops is that of its product, or else of the last of them. `flops` are
+    operations, `share` is the fraction of what the machine could have done in that time, `touched` is the bytes of
+    memory read and written, `received` those from other devices.
     """
 
     what: str
@@ -37,7 +37,7 @@ class CostRow:
 
     @property
     def bound(self) -> str:
-        """What the ops wait for most."""
+        """The resource that limits the ops."""
         times = {name: getattr(self, name) for name in ("compute", "memory", "network", "overhead")}
         return max(times, key=times.__getitem__) if any(times.values()) else ""
 
@@ -57,12 +57,12 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a program takes: in all, and by rows of which those that take longest come first.
+    """The cost of a program: in total, and by rows, the slowest first.
 
-    `seconds` are fewer than those of all rows where parts travel while others are multiplied. `critical_path` are the
-    ops of the entry that wait for one another longest, and `beside` its collectives that are not among them, with their
-    seconds: devices could compute meanwhile. `alive` are the values at the peak of memory, the largest first. `layout`
-    says on which dims of the network each mesh axis lies, if the machine has one.
+    `seconds` is less than that of all rows if parts are sent while others are multiplied. `critical_path` has the ops
+    on the entry's longest path, and `beside` its collectives that are not on it, with their seconds: devices can
+    compute meanwhile. `alive` has the values at the peak of memory, the largest first. `layout` has the dims of the
+    network that each mesh axis is laid out on, if the machine has a network.
     """
 
     machine: str
@@ -94,7 +94,7 @@ def cost_of(program: Program, machine: Machine, by: By = "line", source: Program
 
 
 def costs_of(program: Program, machine: Machine, bys: Sequence[By], source: Program | None = None) -> dict[By, Cost]:
-    """The cost by each of these."""
+    """The cost, grouped in each of these ways."""
     found = roofline(program, machine)
     return {by: _cost(found, program, machine, grouping(program, by, source or program)) for by in bys}
 
@@ -120,7 +120,7 @@ def _alive(value: Value, nbytes: int) -> Alive:
 
 
 def _row(what: str, group: Sequence[Executed], machine: Machine) -> CostRow:
-    """The sums of some executions."""
+    """The totals of some executions."""
     compute = memory = network = overhead = seconds = peak_seconds = 0.0
     count = flops = touched = received = 0
     for each in group:

@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes on each device: of arguments, results, results that take the place of arguments, what is alive in between,
-    and the code."""
+    """Bytes on each device: of arguments, results, results that reuse the memory of arguments, temporaries, and the
+    code."""
 
     arguments: int
     results: int
@@ -19,7 +19,7 @@ class DeviceMemory:
 
     @staticmethod
     def of(compiled: Any) -> DeviceMemory:
-        """That of a `jax.stages.Compiled`, by its compiler."""
+        """The memory of a `jax.stages.Compiled`, according to its compiler."""
         found = compiled.memory_analysis()
         return DeviceMemory(
             arguments=found.argument_size_in_bytes,
@@ -31,7 +31,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> int:
-        """Of all that is there at once."""
+        """The total bytes that exist at the same time."""
         return self.arguments + self.results - self.aliased + self.temporaries + self.code
 
     def to_json(self) -> dict[str, int]:

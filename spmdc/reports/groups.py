@@ -1,4 +1,4 @@
-"""Which ops of an SPMD program reports put together: those of a line, of a loop, of a mesh axis, …"""
+"""How reports group the ops of an SPMD program: by line, by loop, by mesh axis, …"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BY: tuple[By, ...] = get_args(By)
 
 
 def grouping(program: Program, by: By, source: Program) -> Callable[[Op], str]:
-    """What an op of the program belongs to. `source` is the program that it was partitioned from, which knows the
-    functions that were written where they are called."""
+    """A function from an op of the program to its group. `source` is the program that it was partitioned from, which
+    still has the functions that were inlined."""
     if by == "loop":
         loops = _loops(program)
         return lambda op: loops.get(op, "(no loop)")
@@ -29,7 +29,7 @@ def grouping(program: Program, by: By, source: Program) -> Callable[[Op], str]:
 
 
 def kind_of(op: Op) -> str:
-    """What reports call an op."""
+    """The name of an op's kind in reports."""
     return (communication_of(op.name).kind if op.name in COLLECTIVES else "") or op.name
 
 
@@ -38,7 +38,7 @@ def _label(op: Op) -> str:
 
 
 def _value_sent(op: Op) -> str:
-    """What a collective is there to bring somewhere; an operand of one that the program has."""
+    """The value that a collective moves; for one in the user's program, its operand."""
     if op.name not in COLLECTIVES:
         return "(nothing is sent)"
     values = op.cause.values if op.cause is not None else ()
@@ -46,8 +46,8 @@ def _value_sent(op: Op) -> str:
 
 
 def _loops(program: Program) -> dict[Op, str]:
-    """The innermost loop around each op that is in one, functions that it calls included: its first value, and its
-    line. Of a loop itself, that loop."""
+    """The innermost loop around each op in a loop, functions that it calls included: its first value, and its line. A
+    loop belongs to itself."""
     found: dict[Op, str] = {}
     called = {program.entry}
     waiting = [(program.main.body, "")]
@@ -66,7 +66,7 @@ def _loops(program: Program) -> dict[Op, str]:
 
 
 def _functions(source: Program) -> dict[str, str]:
-    """The function that each line is in, by the ops that come from it."""
+    """The function that each line is in, found by the ops of the line."""
     found: dict[str, str] = {}
     for function in source.functions.values():
         for op in walk(function.body):

@@ -1,9 +1,9 @@
-"""The collectives in an optimised HLO module: what a compiled program communicates, whoever partitioned it.
+"""The collectives in an optimised HLO module: the communication of a compiled program, whichever partitioner made it.
 
-Loops count as often as XLA says that they run, their conditions once more, and both once where it does not say, unless
-it is known how often each instruction ran. Bytes are those that a device receives, by the cost model that counts those
-of our own programs. An all_reduce of which each device takes only its own part is a reduce_scatter on the backends that
-have one, and counts as one. A collective of a TPU that runs beside other ops is fused with each of them, and is one.
+Loops count with XLA's trip counts, their conditions once more, and both once if the trip count is unknown, unless it is
+known how often each instruction ran. Bytes are those that a device receives, by the cost model that is also used for
+spmdc's programs. An all_reduce of which each device takes only its own part is a reduce_scatter on the backends that
+have one, and counts as one. A TPU collective that runs beside other ops is fused with each of them, and counts once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KINDS = {
 _INDEX = re.compile(r"index=(\d+)")
 _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 _CHAIN = re.compile(r'chain_id="(\d+)"')
-"""What the parts of one collective of a TPU have in common, which the ops that it runs beside are fused with."""
+"""The common id of the parts of one TPU collective, which are fused with the ops that it runs beside."""
 
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
@@ -40,9 +40,9 @@ _SAME_ELEMENTS = ("bitcast", "convert", "copy", "get-tuple-element", "reshape")
 
 @dataclass(frozen=True, slots=True)
 class XlaCollective:
-    """One collective of a compiled module. `bytes` are those that a device receives in one execution: every device,
-    or those to which the `pairs` of a permute send, each from another. `group` are the devices of the first group of
-    the others, which put `operand` bytes into it."""
+    """One collective of a compiled module. `bytes` is what a device receives in one execution: every device, or for a
+    permute the receivers in `pairs`. `group` has the devices of the first group of any other collective, which put
+    `operand` bytes into it."""
 
     kind: str
     name: str
@@ -62,16 +62,16 @@ class XlaCollective:
 
 
 def collectives_of_hlo(text: str, *, literally: bool = False) -> list[XlaCollective]:
-    """The collectives that the entry of an optimised HLO module runs: on backends that scatter what they reduce, or
-    `literally` those that are there."""
+    """The collectives that the entry of an optimised HLO module runs: as on backends with reduce_scatter, or
+    `literally` those in the text."""
     return collectives_in(read_module(text), literally=literally)
 
 
 def collectives_in(
     module: OptimisedModule, *, literally: bool = False, trips: Callable[[Instruction], int | None] = lambda loop: None
 ) -> list[XlaCollective]:
-    """What `collectives_of_hlo` says of its module. `trips` knows of loops of which XLA does not say how often they
-    run."""
+    """The collectives of a module, as in `collectives_of_hlo`. `trips` returns trip counts of loops that XLA does not
+    state."""
     found: list[XlaCollective] = []
     chains: set[str] = set()
     for computation, i, count in module.executed(trips):
@@ -85,12 +85,12 @@ def collectives_in(
 
 
 def is_asynchronous(collective: Instruction) -> bool:
-    """Whether what follows does not wait for it."""
+    """Whether later ops do not wait for it."""
     return collective.op.endswith("-start") or _CHAIN.search(collective.rest) is not None
 
 
 def received_by_the_worst(collectives: Iterable[XlaCollective]) -> int:
-    """Bytes that the device receives which receives most."""
+    """Bytes that the device with the most received bytes receives."""
     everyone, some = 0, Counter[int]()
     for c in collectives:
         if c.receivers is None:
@@ -102,13 +102,13 @@ def received_by_the_worst(collectives: Iterable[XlaCollective]) -> int:
 
 def received_in_hlo(text: str, runs: Mapping[str, int] | None = None) -> int:
     """Bytes that the worst device receives in one run of an optimised HLO module. `runs` says how often each
-    instruction ran; without it, loops whose trips XLA does not know count once."""
+    instruction ran; without it, loops of unknown trip count count once."""
     found = collectives_of_hlo(text)
     return received_by_the_worst(found if runs is None else [replace(c, count=runs.get(c.name, 0)) for c in found])
 
 
 def has_unknown_trips(text: str) -> bool:
-    """Whether an optimised HLO module has a loop of which XLA does not say how often it runs."""
+    """Whether an optimised HLO module has a loop whose trip count XLA does not state."""
     return read_module(text).has_unknown_trips()
 
 
@@ -157,14 +157,15 @@ def _is_scattered(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Of a computation in which the `given` parameters differ between devices: who cuts parts out of what."""
+    """A computation in which the `given` parameters differ between devices: which values are cut into parts."""
 
     computations: dict[str, Computation]
     computation: Computation
     given: frozenset[str]
 
     def are_cut(self, name: str, users: Sequence[Instruction], nbytes: int, group: int) -> bool:
-        """Whether each of the users of a value takes one part of `group`, at a place that differs between devices."""
+        """Whether each of the users of a value takes one part of `group`, at a position that differs between
+        devices."""
         return bool(users) and all(self._is_cut(name, user, nbytes, group) for user in users)
 
     def _is_cut(self, name: str, user: Instruction, nbytes: int, group: int) -> bool:
@@ -184,7 +185,7 @@ class _Parts:
         return _Parts(self.computations, inner, given).are_cut(param, inner.users.get(param, []), nbytes, group)
 
     def _differs(self, name: str) -> bool:
-        """Whether a value is computed from the device's own number."""
+        """Whether a value depends on the device's own number."""
         instructions = self.computation.instructions
         names = reached([name], lambda n: instructions[n].operands if n in instructions else ())
         return any(n in self.given or (n in instructions and instructions[n].op == "partition-id") for n in names)

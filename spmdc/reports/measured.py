@@ -1,4 +1,5 @@
-"""What devices do when, by JAX's profiler: events of the trace format, beside those of the model."""
+"""The measured timeline of devices, by JAX's profiler: events of the trace format, to be shown beside those of the
+model."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _MODULE = re.compile(r"^HloModule ([\w.\-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one device did: an instruction of the compiled module, from `begin` on, in microseconds."""
+    """An instruction of the compiled module that one device executed, from `begin` on, in microseconds."""
 
     device: int
     thread: tuple[object, object]
@@ -42,11 +43,11 @@ class Measured:
 
 
 def with_measured(trace: Mapping[str, Any], program: Program, arrays: Sequence[npt.ArrayLike]) -> dict[str, Any]:
-    """A modelled trace, and beside it the quickest of a few runs of the SPMD program on JAX's devices: a process with a
+    """A modelled trace, with the fastest of a few runs of the SPMD program on JAX's devices added: a process with a
     thread for each device.
 
-    Events have the names of our ops where the compiler says which one an instruction comes from, else the
-    instruction's. Raises SpmdcError (E501, E502, E503).
+    Events have the names of the program's ops if the compiler states which one an instruction comes from, else those of
+    instructions. Raises SpmdcError (E501, E502, E503).
     """
     executable = compile_program(program, None)
     _ready(executable(*arrays))
@@ -60,7 +61,7 @@ def with_measured(trace: Mapping[str, Any], program: Program, arrays: Sequence[n
 
 
 def _profiled(executable: Executable, arrays: Sequence[npt.ArrayLike], module: str) -> list[Measured]:
-    """What the devices execute of the module in one run, in order of time."""
+    """The instructions of the module that the devices execute in one run, in order of time."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             _ready(executable(*arrays))
@@ -76,7 +77,7 @@ def _profiled(executable: Executable, arrays: Sequence[npt.ArrayLike], module: s
 
 
 def _device_of(event: Mapping[str, Any], processes: Mapping[object, str]) -> int:
-    """CPUs say it of each event, others have a process for each device."""
+    """The device of an event: CPUs state it in each event, other platforms have a process for each device."""
     ordinal = event["args"].get("device_ordinal")
     match = _DEVICE.match(processes.get(event["pid"], ""))
     return int(ordinal) if ordinal is not None else int(match[1]) if match is not None else 0

@@ -1,6 +1,6 @@
-"""An optimised HLO module, as XLA prints it: its computations, and what its entry runs, how often.
+"""An optimised HLO module, as XLA prints it: its computations, and how often its entry runs each instruction.
 
-Loops run as often as XLA says, or as the caller knows, their conditions once more; both once where nobody knows.
+Loops run as often as XLA or the caller states, their conditions once more; both count once if neither does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RUN_ONCE = ("call", "conditional", "async-start", "fusion")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of a computation; `rest` is what follows the name of the op and a parenthesis."""
+    """One line of a computation; `rest` is the text after the op's name and a parenthesis."""
 
     name: str
     shape: str
@@ -37,38 +37,39 @@ class Instruction:
 
     @property
     def tensors(self) -> list[tuple[str, str]]:
-        """The element type and the sizes of each tensor that it makes, as in ("f32", "8,128")."""
+        """The element type and sizes of each tensor among its results, as in ("f32", "8,128")."""
         return _SHAPE.findall(self.shape)
 
     @property
     def sizes(self) -> list[int]:
-        """The bytes of each tensor that it makes."""
+        """The bytes of each tensor among its results."""
         elements = [math.prod(int(d) for d in dims.split(",") if d) for _, dims in self.tensors]
         return [n * bits_of(element) // 8 for n, (element, _) in zip(elements, self.tensors, strict=True)]
 
     @property
     def called(self) -> list[str]:
-        """The computations that it runs, but for the condition of a loop."""
+        """The computations that it runs, except the condition of a loop."""
         branches = _BRANCHES.search(self.rest)
         names = [b.strip().lstrip("%") for b in branches[1].split(",")] if branches is not None else []
         return _CALLED.findall(self.rest) + names
 
     @property
     def estimated_cycles(self) -> int:
-        """Of one execution, by the TPU compiler; 0 of what is free or communicates, and by other compilers."""
+        """The TPU compiler's estimate for one execution; 0 for instructions that are free or communicate, and for other
+        compilers."""
         found = _CYCLES.search(self.rest)
         return 0 if found is None else int(found[1])
 
     @property
     def trips(self) -> int | None:
-        """How often a loop runs, if XLA says so."""
+        """The trip count of a loop, if XLA states it."""
         found = _TRIPS.search(self.rest) if self.op == "while" else None
         return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """The instructions of a computation by name, in order, and those that use each."""
+    """The instructions of a computation by name, in order, and the users of each."""
 
     instructions: dict[str, Instruction] = field(default_factory=dict[str, Instruction])
     users: dict[str, list[Instruction]] = field(default_factory=dict[str, list[Instruction]])
@@ -81,7 +82,7 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class OptimisedModule:
-    """A module that so many devices run."""
+    """A module that runs on `devices` devices."""
 
     computations: dict[str, Computation]
     entry: str
@@ -90,8 +91,8 @@ class OptimisedModule:
     def executed(
         self, trips: Callable[[Instruction], int | None] = lambda loop: None
     ) -> Iterator[tuple[Computation, Instruction, int]]:
-        """Every instruction that the entry runs, where it stands, and how often it runs. `trips` knows of loops of
-        which XLA does not say how often they run."""
+        """Every instruction that the entry runs, its computation, and how often it runs. `trips` returns trip counts of
+        loops that XLA does not state."""
         return self._executed(self.entry, 1, trips)
 
     def _executed(
@@ -111,7 +112,7 @@ class OptimisedModule:
                 yield from self._executed(callee, times, trips)
 
     def has_unknown_trips(self) -> bool:
-        """Whether there is a loop of which XLA does not say how often it runs."""
+        """Whether there is a loop whose trip count XLA does not state."""
         instructions = (i for c in self.computations.values() for i in c.instructions.values())
         return any(i.op == "while" and i.trips is None for i in instructions)
 
@@ -138,12 +139,12 @@ def read_module(text: str) -> OptimisedModule:
 
 
 def bits_of(element: str) -> int:
-    """The bits of an element of the type that XLA names so."""
+    """The bits of an element, by XLA's name of its type."""
     return 8 if element == "pred" else int(re.findall(r"\d+", element)[0])
 
 
 def _inside(rest: str) -> str:
-    """What stands before the parenthesis that closes the operands."""
+    """The text before the parenthesis that closes the operands."""
     depth = 0
     for i, character in enumerate(rest):
         depth += {"(": 1, ")": -1}.get(character, 0)

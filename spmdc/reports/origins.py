@@ -1,4 +1,4 @@
-"""Which op of a program each instruction of its compiled module comes from."""
+"""The op of a program that each instruction of its compiled module comes from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 class Origins:
-    """Which op of ours each instruction comes from: that of the innermost line of our module that made it."""
+    """The op that each instruction comes from: that of the innermost line of the generated module that made it."""
 
     def __init__(self, executable: Executable, text: str) -> None:
         self._ops = executable.written.op_of_line()
@@ -30,7 +30,7 @@ class Origins:
         return self._of_frame(int(frame[1])) if frame is not None else None
 
     def trips(self, loop: Instruction) -> int | None:
-        """How often a loop of ours runs."""
+        """The trip count of one of the program's loops."""
         op = self.of(loop)
         return runs_of_region(op, 1) if op is not None and is_loop(op) else None
 
@@ -47,7 +47,7 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Files by number, lines in files by number, and stack frames: where each is, and the one around it, or 0."""
+    """Files by number, lines in files by number, and stack frames: the location of each, and its parent frame, or 0."""
 
     files: Mapping[int, str]
     places: Mapping[int, tuple[int, int]]
@@ -55,7 +55,7 @@ class _Tables:
 
 
 def _stack_tables(text: str) -> _Tables:
-    """The tables at the head of an HLO module's text, which number frames around others from 1 on, or from 2 on."""
+    """The tables at the head of an HLO module's text. They number parent frames from 1 on, or from 2 on."""
     sections: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
     section: dict[int, str] | None = None
     for line in text.split("\n"):

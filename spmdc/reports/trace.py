@@ -22,8 +22,8 @@ _MICROSECONDS = 1e6
 
 
 def trace_of(program: Program, machine: Machine) -> dict[str, object]:
-    """A thread for computation, one for each set of axes that something is sent along, and a counter of the memory that
-    values take, op by op of the entry. What takes no time is left out: it is done in another op's kernel."""
+    """A thread for computation, one for each set of axes of collectives, and a counter of the memory of values, op by
+    op of the entry. Ops that take no time are left out: they are fused into another op's kernel."""
     executions = timeline(program, machine)
     threads: dict[str, int] = {"compute": _COMPUTE}
     events = [_event(program, execution, threads) for execution in executions if execution.seconds]
@@ -72,7 +72,7 @@ def _about(execution: Execution) -> Event:
 
 
 def _memory(program: Program, executions: Iterable[Execution]) -> Iterator[Event]:
-    """What is alive while each op of the entry runs."""
+    """The memory that is alive while each op of the entry runs."""
     estimate = MemoryEstimate(program)
     estimate.peak()
     for execution in executions:

@@ -1,4 +1,4 @@
-"""Why a value is sharded as it is: the chain from each of its axes back to an annotation."""
+"""The reasons for a value's sharding: the chain from each of its axes back to an annotation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
 from spmdc.reports.collectives import Collective, line_of
 
 _FAR = 1000
-"""Values among which the terms of a sum are looked for."""
+"""The most values that are searched for the terms of a sum."""
 
 
 def explain_value(propagated: Propagated, name: str) -> str:
-    """The sharding of the value called `name` (or `function.name` where several functions have one), and its reasons.
+    """The sharding of the value called `name` (or `function.name` if several functions have one), and its reasons.
 
     Raises SpmdcError (E101) if there is no such value.
     """
@@ -27,7 +27,7 @@ def explain_value(propagated: Propagated, name: str) -> str:
 
 
 def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
-    """The values called `name`, or `function.name` where several functions have one.
+    """The values called `name`, or `function.name` if several functions have one.
 
     Raises SpmdcError (E101) if there are none.
     """
@@ -58,8 +58,8 @@ def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Co
 
 
 def explain_collectives(collectives: Sequence[Collective], propagated: Propagated) -> str:
-    """What collectives send, and why: some lines for those of one kind that one cause has at one line, the last of them
-    where the axes come from along which the value was split."""
+    """What collectives send, and why: some lines for those of one kind with the same cause and line. The last of these
+    have the origins of the axes along which the value was split."""
     groups: dict[object, list[Collective]] = {}
     for c in collectives:
         groups.setdefault((c.kind, c.axes, c.count, c.source, c.cause), []).append(c)
@@ -71,7 +71,7 @@ def explain_collectives(collectives: Sequence[Collective], propagated: Propagate
 
 @dataclass(frozen=True)
 class _Known:
-    """The values of each name, the op that makes each, and the functions that have something in a line."""
+    """The values with each name, the op that makes each, and the functions that each line is in."""
 
     values: Mapping[str, Sequence[tuple[ValueId, Value]]]
     makers: Mapping[Value, Op]
@@ -91,8 +91,8 @@ class _Known:
         return _Known(values, makers, functions)
 
     def value_at(self, line: str, name: str) -> tuple[ValueId, Value] | None:
-        """The value of that name in the function that a line is in, if it is the only one. Only names of the user's own
-        are those of the same values before and after functions are written where they are called."""
+        """The value with that name in the function that a line is in, if it is the only one. Only the user's own names
+        refer to the same values before and after inlining."""
         if "." in name:
             return None
         functions = self.functions.get(line, ())
@@ -110,7 +110,7 @@ def _group_lines(group: Sequence[Collective]) -> Iterator[str]:
 
 
 def _origins(propagated: Propagated, known: _Known, c: Collective) -> Iterator[str]:
-    """For each axis of the collective that splits a value which it moves, what brought it there in the first place."""
+    """For each axis of the collective that splits a value which it moves, the original reason for that."""
     for name in dict.fromkeys(chain(c.cause.values, *(part.values for part in c.cause.parts))):
         found = known.value_at(c.source, name)
         if found is None:
@@ -126,7 +126,8 @@ def _origins(propagated: Propagated, known: _Known, c: Collective) -> Iterator[s
 def _split_by(
     propagated: Propagated, known: _Known, named: tuple[ValueId, Value], axis: str, *, is_sum: bool
 ) -> list[tuple[Value, int, Reason]]:
-    """Where an axis splits a value, and why; of a sum whose terms devices hold, the nearest values that it is of."""
+    """Where an axis splits a value, and why; for a sum whose terms are on several devices, the nearest values that it
+    is computed from."""
     (function, _), value = named
     level, seen = [value], {value}
     while level and len(seen) < _FAR:
@@ -157,7 +158,7 @@ def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
 
 
 def explanation(propagated: Propagated, id: ValueId, value: Value) -> Iterator[str]:
-    """The lines that say what a value's sharding is and where it comes from. A chain of reasons may be long."""
+    """The lines with a value's sharding and its reasons. A chain of reasons may be long."""
     function, name = id
     where = f"   (in {function})" if function != propagated.program.entry else ""
     shard = f"{value.type} of " if value.of is not None else ""
@@ -171,7 +172,7 @@ def explanation(propagated: Propagated, id: ValueId, value: Value) -> Iterator[s
 
 
 def _reasons(propagated: Propagated, id: ValueId, value: Value) -> Iterator[tuple[int, Reason]]:
-    """Why each dim of a value is split over each of its axes."""
+    """The reason for each axis of each dim of a value."""
     asked = id if value.of is None else (id[0], name_outside(id[1]))
     for dim in range(value.type.rank):
         for reason in propagated.reasons.get((asked, dim), ()):
@@ -179,7 +180,7 @@ def _reasons(propagated: Propagated, id: ValueId, value: Value) -> Iterator[tupl
 
 
 def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
-    """A reason, the reason of what it came from, and so on. Steps fall along the chain, so it ends."""
+    """A reason, the reason of its source, and so on. Step numbers decrease along the chain, so it ends."""
     spell = propagated.program.mesh.spell
     yield f"  dim {reason.dim} is split over {spell(reason.axis)}"
     for now in _links(propagated, reason):
@@ -192,7 +193,7 @@ def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
 
 
 def _links(propagated: Propagated, reason: Reason) -> Iterator[Reason]:
-    """A reason, that of what it came from, and so on."""
+    """A reason, that of its source, and so on."""
     now: Reason | None = reason
     while now is not None:
         yield now
@@ -200,7 +201,7 @@ def _links(propagated: Propagated, reason: Reason) -> Iterator[Reason]:
 
 
 def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
-    """The reason that the source had the axis before."""
+    """The reason for which the source had the axis earlier."""
     if reason.source is None:
         return None
     for dim in (reason.source_dim, *range(16)):
@@ -211,7 +212,7 @@ def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
 
 
 def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
-    """The ops with the value at which tensors are sharded differently, so that one of them is resharded."""
+    """The ops with the value whose tensors are sharded in conflicting ways, so that one of them is resharded."""
     spell = propagated.program.mesh.spell
     for c in propagated.conflicts:
         if id not in c.tensors:

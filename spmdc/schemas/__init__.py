@@ -1,9 +1,9 @@
-"""What the verbs print with --json, as JSON Schemas (dialect 2020-12): a file for each verb, in `common.json` what they
-share, and `errors.json` and `bug.json` for any verb that cannot print its own.
+"""JSON Schemas (dialect 2020-12) of the verbs' output with --json: a file for each verb, `common.json` with shared
+definitions, and `errors.json` and `bug.json` for any verb that fails.
 
-Each output says in `schema` what it is, as in `spmdc.cost/1`. The number becomes another when a field goes or means
-something else, so a reader that knows a number can rely on it; fields may come without that, and readers pass over
-those that they do not know. The files are the one place where names and numbers stand.
+Each output names its schema in the field `schema`, as in `spmdc.cost/1`. The number changes when a field is removed or
+changes its meaning, so a reader that knows a number can rely on it. Fields may be added without a new number, and
+readers must ignore unknown ones. Names and numbers are defined in these files only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def schema_names() -> list[str]:
 
 @cache
 def schema_id(name: str) -> str:
-    """What an output says that it is: `spmdc.cost/1`."""
+    """The name of an output's schema: `spmdc.cost/1`."""
     return str(_read(name)["properties"]["schema"]["const"])
 
 
 def schema_of(name: str) -> Schema:
-    """The schema of an output, whole: with the shared definitions that it needs in its own `$defs`."""
+    """The self-contained schema of an output: with the shared definitions that it uses in its own `$defs`."""
     shared = _read(_COMMON)["$defs"]
     schema = json.loads(json.dumps(_read(name)).replace(f"{_COMMON}.json#", "#"))
     needed: Schema = {}

@@ -1,8 +1,8 @@
-"""Checkpoints: one file each, in the format safetensors, which others read too: a header in JSON with the types, shapes
-and places of arrays, and their bytes.
+"""Checkpoints: one file each, in the safetensors format, which other tools read too: a JSON header with the types,
+shapes and positions of arrays, and their bytes.
 
-A file is put in place at once when all of it is on the disk, so at any moment the newest that is there is whole; a sum
-over its bytes says whether it still is. Arrays are whole, so a run continues on a mesh of other sizes.
+A file is renamed into place after all of it is on the disk, so the newest file is complete at any time; a checksum of
+its bytes detects damage. Arrays are stored whole, so a run can continue on a mesh of other sizes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _TYPES = {
     "pred": "BOOL", "s8": "I8", "s16": "I16", "s32": "I32", "s64": "I64", "u8": "U8", "u16": "U16", "u32": "U32",
     "u64": "U64", "bf16": "BF16", "f16": "F16", "f32": "F32", "f64": "F64", "f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2",
 }  # fmt: skip
-"""Our element types as safetensors calls them."""
+"""The names of element types in safetensors."""
 _OURS = {theirs: ours for ours, theirs in _TYPES.items()}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after so many steps, and what its course depends on."""
+    """The state of a run after a number of steps, and the settings that its course depends on."""
 
     step: int
     arrays: Mapping[str, Array]
@@ -43,7 +43,8 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes it, and removes all but the newest `keep`. Raises SpmdcError (E005), after which all others are there."""
+    """Writes a checkpoint, and removes all but the newest `keep`. Raises SpmdcError (E005), after which all others
+    still exist."""
     data = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
     header: dict[str, Any] = {}
     place = 0
@@ -74,13 +75,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Those in the folder, the newest last."""
+    """The checkpoints in the folder, the newest last."""
     found = {int(match[1]): path for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))}
     return [found[step] for step in sorted(found)]
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest in the folder. Raises SpmdcError (E519) if it is damaged, and says which the one before it is."""
+    """The newest checkpoint in the folder. Raises SpmdcError (E519) if it is damaged, which names the one before it."""
     files = checkpoint_files(folder)
     if not files:
         return None
@@ -95,7 +96,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises SpmdcError (E005, E519) if it cannot be read, is no checkpoint, or is damaged."""
+    """Reads a checkpoint. Raises SpmdcError (E005, E519) if it cannot be read, is no checkpoint, or is damaged."""
     content = read_bytes(path)
     try:
         (length,) = struct.unpack_from("<Q", content)
@@ -124,7 +125,7 @@ def _bytes(array: Array) -> bytes:
 
 
 def _settle(folder: Path) -> None:
-    """Has the disk remember what the folder holds. Not every system can be told to."""
+    """Flushes the folder to the disk. Not every system supports that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         os.fsync(handle)
@@ -132,6 +133,6 @@ def _settle(folder: Path) -> None:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """What a run left that was killed while it wrote."""
+    """Removes files of a run that was killed while writing."""
     for path in folder.glob(".step-*.safetensors.*"):
         path.unlink(missing_ok=True)

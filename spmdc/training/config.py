@@ -1,4 +1,4 @@
-"""The file that says how a program is trained, in TOML. docs/training.md describes its fields."""
+"""The TOML file that configures training. docs/training.md describes its fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DATA = ("file", "locales", "kinds", "temperature", "held_out")
 _CHECKPOINTS = ("every", "keep")
 _TRANSLATE = ("program", "consts", "phrases")
 _PARTS = ("b1", "b2", "momentum")
-"""Settings of optimizers that say how much of what was remembered stays: all of it is too much."""
+"""Optimizer settings that are decay rates: they must be less than 1."""
 _WHOLE = ("factored_from",)
 _SHARED = ("name", "schedule", "rate", "warmup")
 _PLACING = ("split",)
@@ -35,13 +35,13 @@ SETTINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "sgd": {"momentum": 0.0},
     }
 )
-"""What each optimizer can be told, and what it does otherwise: adafactor as in GShard's appendix A.2."""
+"""The settings of each optimizer, with their defaults: adafactor as in GShard's appendix A.2."""
 SCHEDULES = ("square_root", "cosine", "constant")
 
 
 @dataclass(frozen=True)
 class Data:
-    """The phrases: of a `file`, or of Unicode's locales. `held_out` is the part that is not trained on."""
+    """The phrases: from a `file`, or from Unicode's locales. `held_out` is the fraction that is not trained on."""
 
     file: str = ""
     locales: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Translate:
-    """How phrases that were held out are translated in the end, and how many: by a `program` that searches for the
-    likeliest English, or, without it, by the trained one, symbol by symbol."""
+    """How held-out phrases are translated at the end, and how many: by a `program` that searches for the likeliest
+    English, or, without it, by the trained one, symbol by symbol."""
 
     program: Path | None = None
     consts: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -74,7 +74,7 @@ class Translate:
 
 @dataclass(frozen=True)
 class Config:
-    """How a program is trained; in the file, paths are as seen from its folder. `memory_limit` are the bytes of a
+    """The configuration of training; in the file, paths are relative to its folder. `memory_limit` is the bytes of a
     device that the gradient may take."""
 
     program: Path
@@ -92,12 +92,12 @@ class Config:
     keep: int = 3
     translate: Translate = Translate()
     places: Mapping[str, Span] = field(default_factory=dict[str, Span], repr=False, compare=False)
-    """Where each field is in the file."""
+    """The span of each field in the file."""
 
     @contextmanager
     def at(self, path: str, why: str = "") -> Iterator[None]:
-        """Within it, an error that has no place is one at this field of the file, or the nearest table around it. One
-        that is in a program has a note with that place, if there is a `why`."""
+        """A context in which an error without a span gets that of this field of the file, or of the nearest table
+        around it. An error in a program gets a note with that span, if there is a `why`."""
         try:
             yield
         except SpmdcError as problem:
@@ -108,7 +108,8 @@ class Config:
             raise SpmdcError(found) from None
 
     def course(self) -> dict[str, Any]:
-        """What the course of a run depends on, besides the program: with another of these, a run is another one."""
+        """The settings that the course of a run depends on, besides the program: if one changes, it is a different
+        run."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in ("seed", "clip", "accumulate")}
         own = self.optimizer
         fields |= {f"optimizer.{name}": getattr(own, name) for name in _SHARED}
@@ -118,7 +119,7 @@ class Config:
 
 
 def read_config(path: Path, out: Path | None = None) -> Config:
-    """The file's; `out` takes the place of its own. Raises SpmdcError (E005, E606) with all that is wrong with it."""
+    """The configuration in a file; `out` overrides its own. Raises SpmdcError (E005, E606) with all errors in it."""
     read, table = read_toml(path, _KIND)
     read.known("", table, _TOP)
     folder, fields = path.parent, _Fields(read)
@@ -202,7 +203,7 @@ def _setting(fields: _Fields, table: Mapping[str, Any], name: str, default: floa
 
 
 class _Fields:
-    """Fields that may be left out, and have a value then."""
+    """Optional fields, with their defaults."""
 
     def __init__(self, read: TomlReader) -> None:
         self.read = read
@@ -214,7 +215,7 @@ class _Fields:
         return self.read.whole(path, table, zero=zero) if last(path) in table else otherwise
 
     def bytes(self, path: str, table: Mapping[str, Any]) -> int | None:
-        """A number of bytes, which may have a unit; None without it."""
+        """A number of bytes, which may have a unit; None if it is missing."""
         value = table.get(last(path))
         if value is None:
             return None
@@ -246,7 +247,7 @@ class _Fields:
         self, path: str, table: Mapping[str, Any], known: Callable[[], Sequence[str]],
         why_not: Callable[[str], tuple[str, str]] = lambda name: ("", ""),
     ) -> tuple[str, ...]:  # fmt: skip
-        """A list of names, of which each is known; for some that are not, there is a reason, and what helps."""
+        """A list of known names. `why_not` returns a reason, and help, for some unknown ones."""
         value = table.get(last(path), [])
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             self.read.wrong(path, f"{last(path)} is a list of names, and not {shown(value)}")

@@ -1,4 +1,4 @@
-"""How the numbers of a run went, as a picture."""
+"""The numbers of a run over time, as a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spmdc.pictures.svg import FONT, lettered, rect
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LINE = 420, 150, 64, 28, 16
 _MOST = 400
-"""Points of a curve: of more steps, each point is a mean of several."""
+"""The most points of a curve: with more steps, each point is a mean of several."""
 
 
 def curves(records: Sequence[Mapping[str, object]], names: Sequence[str]) -> str:

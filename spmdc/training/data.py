@@ -1,6 +1,6 @@
-"""What a step is given: phrases in many languages, and their English, as the bytes of UTF-8.
+"""The data of a step: phrases in many languages, and their English, as UTF-8 bytes.
 
-Which phrases a batch has depends on the seed and the number of the step alone, so a continued run sees the same.
+The phrases of a batch depend only on the seed and the number of the step, so a continued run gets the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BYTES = 4
 VOCABULARY = _BYTES + 256
 """Four symbols, and a byte b as 4 + b."""
 FEWEST = 100
-"""A locale with fewer phrases is left out, unless it is asked for."""
+"""A locale with fewer phrases is left out, unless it is named."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Phrase:
     target: str
 
     def is_held_out(self, part: float) -> bool:
-        """Whether it is among the part that is never trained on. That depends on the source text alone, in whatever
-        language it says so: none that is held out is trained on as another's."""
+        """Whether it belongs to the fraction that is never trained on. This depends on the source text only: a held-out
+        text is not trained on as another language's either."""
         text = unicodedata.normalize("NFC", self.source).casefold()
         return zlib.crc32(text.encode()) < part * 2**32
 
@@ -63,27 +63,28 @@ def decoded(symbols: Sequence[int]) -> str:
 
 
 def source_symbols(phrase: Phrase) -> list[int]:
-    """The language, a separator, the text, the end."""
+    """The symbols of the source: the language, a separator, the text, an end."""
     return [*encoded(phrase.locale), SEPARATOR, *encoded(phrase.source), END]
 
 
 def target_symbols(phrase: Phrase) -> list[int]:
-    """A beginning, the English, the end."""
+    """The symbols of the target: a beginning, the English, an end."""
     return [BEGIN, *encoded(phrase.target), END]
 
 
 def joined_symbols(phrase: Phrase) -> list[int]:
-    """For a model without an encoder: a beginning, the language, the text and the English, each behind a separator."""
+    """The symbols for a model without an encoder: a beginning, the language, the text and the English, each after a
+    separator."""
     return [BEGIN, *source_symbols(phrase)[:-1], SEPARATOR, *target_symbols(phrase)[1:]]
 
 
 SEQUENCES = {"source": source_symbols, "target": target_symbols, "tokens": joined_symbols}
-"""The inputs of a program that are symbols, s32[batch, length], by their names."""
+"""The inputs of a program that are symbols, s32[batch, length], by name."""
 
 
 def cldr_phrases(locales: Sequence[str], kinds: Sequence[str]) -> tuple[Phrase, ...]:
-    """The phrases of these locales and kinds, of all that have enough if none are named. Raises SpmdcError (E606) for a
-    locale that is named, and has none."""
+    """The phrases of these locales and kinds; without names, of all locales with enough phrases. Raises SpmdcError
+    (E606) for a named locale without phrases."""
     found: list[Phrase] = []
     for locale in locales or locale_names():
         own = [Phrase(locale, kind, *pair) for kind in kinds or KINDS for pair in phrases_of(locale, kind)]
@@ -128,7 +129,8 @@ def in_turn(phrases: Sequence[Phrase]) -> list[Phrase]:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Phrases as the symbols that a program takes: for each of its `shapes` by name, [batch, length], a row each."""
+    """Phrases as the symbols of a program's inputs: for each of its `shapes` by name, [batch, length], one row for each
+    phrase."""
 
     phrases: tuple[Phrase, ...]
     shapes: Mapping[str, tuple[int, int]]
@@ -139,7 +141,7 @@ class Corpus:
     def of(
         cls, phrases: Sequence[Phrase], shapes: Mapping[str, tuple[int, int]], temperature: float, seed: int
     ) -> Corpus:
-        """Without the phrases that are too long for a shape. Raises SpmdcError (E606) if none is left."""
+        """The corpus, without the phrases that are too long for a shape. Raises SpmdcError (E606) if none is left."""
         all_of_them = cls(tuple(phrases), shapes, temperature, seed)
         fitting = tuple(filter(all_of_them.takes, phrases))
         if not fitting:
@@ -154,13 +156,13 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What is the same for the same phrases, wherever they are from."""
+        """A hash that is the same for the same phrases, whatever their source."""
         lines = (f"{p.locale}\t{p.source}\t{p.target}\n" for p in self.phrases)
         return f"{zlib.crc32(''.join(lines).encode()):08x}"
 
     @cached_property
     def rows(self) -> Mapping[str, Array]:
-        """Each input's symbols of all phrases, padded."""
+        """The symbols of all phrases for each input, padded."""
         return {name: _padded(list(map(SEQUENCES[name], self.phrases)), n) for name, (_, n) in self.shapes.items()}
 
     @cached_property
@@ -178,7 +180,7 @@ class Corpus:
         return np.asarray(weights / weights.sum())
 
     def batch(self, step: int) -> dict[str, Array]:
-        """What step `step` is given."""
+        """The inputs for step `step`."""
         draw = np.random.default_rng([self.seed, step])
         size = next(iter(self.shapes.values()))[0]
         numbers = list(self.languages.values())

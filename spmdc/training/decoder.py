@@ -1,7 +1,7 @@
-"""A program that says what a trained one makes of texts: it searches for the likeliest English by itself.
+"""A decoder: a program that translates texts with the weights of a trained one, and searches for the likeliest English.
 
-It has the weights of the trained program, by name, and of the inputs of that one those that are symbols. `begun` says
-how many symbols of each row of `target` or `tokens` are given; its result `said` has the rest as well.
+It has the weights of the trained program, by name, and those of its inputs that are symbols. `begun` has the number of
+symbols that are given in each row of `target` or `tokens`; its result `said` has the rest as well.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _spec: Any = PartitionSpec
 
 
 class Decoder:
-    """The program, partitioned over the mesh that the trained one has."""
+    """A decoder, partitioned over the mesh of the trained program."""
 
     def __init__(self, program: Program, trained: Program, mesh: Any) -> None:
-        """Raises SpmdcError (E606) if it is no decoder of what is trained."""
+        """Raises SpmdcError (E606) if it is no decoder for the trained program."""
         _check(program, trained)
         results = [r.name for r in program.main.results]
         function, position = as_jax(program), results.index(_SAID)
@@ -48,7 +48,7 @@ class Decoder:
         return all(len(_given(name, phrase)) < shape[1] for name, shape in self._shapes.items())
 
     def __call__(self, weights: Mapping[str, Any], phrases: Sequence[Phrase]) -> list[str]:
-        """What is said of at most a batch of phrases."""
+        """The translations of at most one batch of phrases."""
         filled = [*phrases, *[phrases[0]] * (self.batch - len(phrases))]
         rows = {name: np.full(shape, PAD, np.int32) for name, shape in self._shapes.items()}
         for name, array in rows.items():
@@ -62,7 +62,8 @@ class Decoder:
 
 
 def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
-    """The one that the configuration names. Raises SpmdcError, also if it is no decoder of what is trained (E606)."""
+    """The decoder that the configuration names. Raises SpmdcError, also if it is no decoder for the trained program
+    (E606)."""
     program = translating_program(config)
     if program is None:
         return None
@@ -71,7 +72,7 @@ def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
 
 
 def given_symbols(name: str, phrase: Phrase) -> list[int]:
-    """What stands before the English in the input of a name."""
+    """The symbols before the English in the input with that name."""
     if name == "target":
         return [BEGIN]
     return joined_symbols(phrase)[: 1 - len(target_symbols(phrase))]

@@ -1,4 +1,5 @@
-"""How good translations are, by language (GShard, section 4.4 and Figure 6), by scores that short phrases have, too."""
+"""The quality of translations, by language (GShard, section 4.4 and Figure 6), by scores that are defined for short
+phrases too."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Score:
 
 
 def score_of(found: Sequence[Translation], language: str, trained: int) -> Score:
-    """That of these translations, of which there is at least one."""
+    """The score of these translations, of which there is at least one."""
     said, wanted = [t.said for t in found], [[t.phrase.target for t in found]]
     return Score(
         language, trained, len(found), sum(t.is_right for t in found), CHRF().corpus_score(said, wanted).score,
@@ -44,7 +45,7 @@ def score_of(found: Sequence[Translation], language: str, trained: int) -> Score
 
 
 def scores_of(found: Sequence[Translation], trained: Mapping[str, int]) -> list[Score]:
-    """That of each language, with on how many phrases it was trained: those with most of them first."""
+    """The score of each language, with the number of phrases that it was trained on: those with most of them first."""
     parts: dict[str, list[Translation]] = {}
     for translation in found:
         parts.setdefault(translation.phrase.locale, []).append(translation)
@@ -53,7 +54,7 @@ def scores_of(found: Sequence[Translation], trained: Mapping[str, int]) -> list[
 
 
 def by_size(scores: Sequence[Score]) -> str:
-    """The chrF of each language as a point, in the order of how much there was to train on, and their running mean, as
+    """The chrF of each language as a point, in the order of their numbers of training phrases, and the running mean, as
     SVG: GShard's Figure 6."""
     step = _WIDTH / max(1, len(scores))
     xs = [_LEFT + step * (i + 0.5) for i in range(len(scores))]

@@ -1,4 +1,4 @@
-"""Where a number comes from that is none: the first op, in the order of the program, that makes one of finite ones."""
+"""The origin of a NaN or an infinity: the first op, in program order, that makes one from finite numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmdc.frontends.jax.gradients import gradient
 
 @dataclass(frozen=True)
 class Fault:
-    """The op, what it makes (`nan` or `inf`), and whether that is in the gradient alone."""
+    """The op, what it makes (`nan` or `inf`), and whether it is in the gradient only."""
 
     op: Op
     makes: str
@@ -25,8 +25,8 @@ class Fault:
 
 
 def first_fault(program: Program, arrays: Mapping[str, Array]) -> Fault | None:
-    """The op that makes the first NaN of operands that have none, in the program or in its gradient; failing that, the
-    first that makes an infinity of finite operands. None if rounding otherwise, as the evaluation does, makes none."""
+    """The op that makes the first NaN from operands without NaN, in the program or in its gradient; otherwise the first
+    that makes an infinity from finite operands. None if the evaluation, which rounds differently, makes none."""
     loss = program.main.results[0].name
     for makes, is_one in (("nan", np.isnan), ("inf", np.isinf)):
         for in_gradient in (False, True):
@@ -54,7 +54,7 @@ def _first(program: Program, arrays: list[Array], is_one: Callable[[Array], Arra
 
 
 class _Watch(Interpreter):
-    """An interpreter that stops at the first op which makes of others what it looks for."""
+    """An interpreter that stops at the first op that makes such a number from others."""
 
     is_one: Callable[[Array], Array]
 

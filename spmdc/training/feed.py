@@ -1,4 +1,4 @@
-"""What the inputs of a program are given in each step, by their names."""
+"""The inputs of a program in each step, by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KNOWN = (*SEQUENCES, *_KEYS, "step")
 
 @dataclass(frozen=True)
 class Feed:
-    """The phrases that are trained on and those that are not, and how they become the inputs of a program."""
+    """The phrases for training and the held-out ones, and how they become the inputs of a program."""
 
     inputs: tuple[str, ...]
     trained: Corpus
@@ -31,20 +31,20 @@ class Feed:
     seed: int
 
     def at(self, step: int) -> dict[str, Array]:
-        """The inputs of a step; the parts of an accumulated one in a dim before all others."""
+        """The inputs of a step. If it is accumulated, its parts are along an additional first dim."""
         if self.accumulate == 1:
             return self._part(self.trained, step)
         parts = [self._part(self.trained, step * self.accumulate + i) for i in range(self.accumulate)]
         return {name: np.stack([part[name] for part in parts]) for name in self.inputs}
 
     def of_phrases(self, phrases: Sequence[Phrase]) -> dict[str, Array]:
-        """The inputs of a run of these phrases, as many as are in a batch."""
+        """The inputs of a run on these phrases, at most one batch."""
         rows = replace(self.trained, phrases=tuple(phrases)).rows
         return {name: rows.get(name, array) for name, array in self._part(self.trained, 0).items()}
 
     def held_out_batches(self, most: int) -> Iterator[dict[str, Array]]:
-        """The inputs of at most so many runs of phrases that are held out, of each language as many in turn; the last
-        batch is filled up with the first phrases again."""
+        """The inputs of at most that many runs on held-out phrases, alternating between languages. The last batch is
+        filled up with the first phrases again."""
         size = next(iter(self.trained.shapes.values()))[0]
         chosen = in_turn(self.held_out)[: most * size]
         for i in range(0, len(chosen), size):
@@ -65,7 +65,7 @@ class Feed:
 
 
 def feed_of(program: Program, config: Config) -> Feed:
-    """Raises SpmdcError (E606) for an input that there is nothing for, and for data that do not fit."""
+    """The feed of a program. Raises SpmdcError (E606) for an input without data, and for data that do not fit."""
     inputs = [param for param in program.main.params if param.name not in program.weights]
     problems = Diagnostics()
     for param in inputs:

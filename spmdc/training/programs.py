@@ -13,14 +13,14 @@ from spmdc.training.config import PATHS, Config
 
 
 def trained_program(config: Config) -> Program:
-    """The one that is trained. Raises SpmdcError, at the configuration's line where the program has none: E005 if its
-    file cannot be read, E104 for consts that it does not have, E301 if the mesh lacks its axes, and what is wrong
-    with the program."""
+    """The program that is trained. Raises SpmdcError, at the configuration's line if the program has none: E005 if its
+    file cannot be read, E104 for consts that it does not have, E301 if the mesh lacks its axes, and errors in the
+    program."""
     return _loaded(config, "program", config.program, "consts", config.consts)
 
 
 def translating_program(config: Config) -> Program | None:
-    """The one that translates, if the configuration names one; raises what `trained_program` does."""
+    """The program that translates, if the configuration names one. Raises as `trained_program`."""
     own = config.translate
     return _loaded(config, "translate.program", own.program, "translate.consts", own.consts) if own.program else None
 

@@ -1,4 +1,4 @@
-"""A run: steps one after the other, from where the last checkpoint has got, with a log of each and a picture of all."""
+"""A training run: its steps, starting from the last checkpoint, with a log of each and a picture of all."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from spmdc.training.translate import Translation, can_translate, translate
 
 Record = dict[str, Any]
 _MEASURED = 8
-"""Batches of phrases that were held out: what the loss of these is stands in the log beside each checkpoint."""
+"""The number of held-out batches whose loss is logged at each checkpoint."""
 
 
 @dataclass
 class Run:
-    """What becomes of a program, and where that is kept: `log.jsonl`, `curves.svg` and `checkpoints` in a folder."""
+    """A run of training, and its files: `log.jsonl`, `curves.svg` and `checkpoints` in a folder."""
 
     program: Program
     config: Config
@@ -65,7 +65,7 @@ class Run:
 
     def train(self, show: Callable[[Record], None]) -> State:
         """The state after all steps; `show` gets the record of each. Raises SpmdcError: E519 if the checkpoint is of
-        another run, E520 if a number is none, E005 if something cannot be written."""
+        another run, E520 if a loss or gradient is not finite, E005 if a file cannot be written."""
         with self.config.at("out"):
             self._make_folder()
         state, self.begun_at = self._state()
@@ -83,9 +83,9 @@ class Run:
         return state
 
     def translate_held_out(self, state: State) -> list[Translation]:
-        """What is made of phrases that the program was not trained on, of each language as many in turn; written to
-        `held_out.tsv`, and by language, where that is scored, to `languages.tsv` and `languages.svg`. None if there is
-        no decoder, and the program does not say which symbols come next."""
+        """The translations of held-out phrases, alternating between languages. They are written to `held_out.tsv`, and
+        their scores by language to `languages.tsv` and `languages.svg`. None if there is no decoder, and the program
+        does not predict symbols."""
         can = self.decoder is not None or can_translate(self.program)
         chosen = in_turn(self.feed.held_out)[: self.config.translate.phrases] if can else []
         found = translate(self.trainer, state, self.feed, chosen, self.decoder)
@@ -97,15 +97,15 @@ class Run:
         return found
 
     def scores(self, found: Sequence[Translation]) -> list[Score]:
-        """How good translations are, by language, those with most phrases first."""
+        """The quality of translations, by language, those with most phrases first."""
         return scores_of(found, {name: len(rows) for name, rows in self.feed.trained.languages.items()})
 
     def score(self, found: Sequence[Translation]) -> Score:
-        """How good all are together."""
+        """The quality of all translations together."""
         return score_of(found, "all", len(self.feed.trained.phrases))
 
     def table(self, found: Sequence[Translation]) -> list[list[str]]:
-        """The scores with a row for each language and one for all, behind one of headers."""
+        """The scores as a table: headers, a row for each language, and one for all."""
         return [list(HEADERS), *(score.cells() for score in [*self.scores(found), self.score(found)])]
 
     @property
@@ -131,7 +131,7 @@ class Run:
         return state, {"step": n + 1, **numbers, "seconds": round(time.perf_counter() - began, 4)}
 
     def _held_out_metrics(self, state: State) -> Record:
-        """The loss of what is held out, and the metrics that are numbers."""
+        """The loss on held-out phrases, and the metrics that are numbers."""
         found: dict[str, list[float]] = {}
         for batch in self.feed.held_out_batches(_MEASURED):
             loss, metrics = self.trainer.measure(state[0], batch)
@@ -163,7 +163,7 @@ class Run:
             raise unwritable(self.checkpoints, problem, verb="make") from None
 
     def _state(self) -> tuple[State, int]:
-        """Where the run stands: at the newest checkpoint, or at its beginning."""
+        """The current state of the run: at the newest checkpoint, or at its beginning."""
         found = newest_checkpoint(self.checkpoints)
         if found is None:
             return jax.device_put(self.trainer.first, self.trainer.shardings), 0
@@ -174,7 +174,7 @@ class Run:
         return jax.device_put(jax.tree.unflatten(shape, arrays), self.trainer.shardings), found.step
 
     def _require_same(self, found: Checkpoint) -> None:
-        """Raises SpmdcError (E519) if the checkpoint is of a run that takes another course."""
+        """Raises SpmdcError (E519) if the checkpoint is of a run with other settings."""
         path, own = checkpoint_files(self.checkpoints)[-1], json.loads(json.dumps(self._course()))
         other, notes = differences(own, found.course)
         if other:
@@ -185,25 +185,25 @@ class Run:
                         help="more steps, or another folder (out)")  # fmt: skip
 
     def _course(self) -> dict[str, Any]:
-        """What the numbers of the run depend on. The mesh is none of it, and so may be another one from then on."""
+        """The settings that the numbers of the run depend on. The mesh is not one of them, so it may change."""
         arrays = {name: f"{array.dtype}{list(array.shape)}" for name, array in _named(self.trainer.first)}
         trained = self.feed.trained
         file = {"data.file": trained.fingerprint} if self.config.data.file else {}
         return {**self.config.course(), **file, **arrays, "phrases": len(trained.phrases)}
 
     def _earlier_records(self) -> list[Record]:
-        """Those of the steps that the checkpoint has behind it; the run is at none beyond it."""
+        """The records of the steps before the checkpoint. Later steps are run again."""
         if not self.begun_at or not self.log.exists():
             return []
         return [record for record in _records(self.log) if record["step"] <= self.begun_at]
 
     def curve_names(self) -> list[str]:
-        """The numbers that the last step has."""
+        """The names of the numbers in the last record."""
         last = self.records[-1] if self.records else {}
         return [name for name, value in last.items() if name not in ("step", "seconds") and not isinstance(value, list)]
 
     def _require_finite(self, record: Record, state: State, n: int) -> None:
-        """Raises SpmdcError (E520) if the loss or its gradient is no number, with the op that made it none."""
+        """Raises SpmdcError (E520) if the loss or its gradient is not finite, with the op that caused it."""
         wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(record[name])]
         if not wrong:
             return
@@ -229,13 +229,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def _named(state: State) -> list[tuple[str, Any]]:
-    """The arrays of a state, by where they are in it."""
+    """The arrays of a state, with their paths."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return [(jax.tree_util.keystr(path), array) for path, array in leaves]
 
 
 def _records(log: Path) -> Iterator[Record]:
-    """Those of a log, up to a line that is none: the last may have been cut short."""
+    """The records of a log, up to an invalid line: the last one may be incomplete."""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)

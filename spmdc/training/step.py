@@ -25,16 +25,16 @@ from spmdc.training.config import Config, Optimizer
 _spec: Any = PartitionSpec
 _constrained: Any = jax.lax.with_sharding_constraint
 _ALONE = {"device": 1}
-"""The mesh of a program that has none."""
+"""The mesh of a program without one."""
 
 State = tuple[dict[str, jax.Array], Any]
-"""The weights by name, and what the optimizer remembers."""
+"""The weights by name, and the state of the optimizer."""
 
 
 class Trainer:
-    """A program, and what is done to its weights. A step takes the memory of the state that it is given for the next:
-    also that of `first`, of which types and shapes stay. `warnings` say what is computed again where the gradient has a
-    limit of memory."""
+    """A program, and the update of its weights. A step reuses the memory of the state that it takes for the next one,
+    including that of `first`, whose types and shapes remain available. `warnings` say what is recomputed if the
+    gradient has a memory limit."""
 
     def __init__(self, program: Program, config: Config) -> None:
         _check(program)
@@ -68,19 +68,19 @@ class Trainer:
         )
 
     def loss(self, weights: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """The loss, and the further results by name."""
+        """The loss, and the other results by name."""
         results = self._loss(**weights, **batch)
         names = [r.name for r in self.program.main.results]
         values = dict(zip(names, results if len(names) > 1 else (results,), strict=True))
         return values.pop(names[0]), values
 
     def _measured(self, weights: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """The loss, and the metrics: not what would come next, which nobody reads in training."""
+        """The loss, and the metrics: without predictions, which are not used in training."""
         loss, values = self.loss(weights, batch)
         return loss, {name: value for name, value in values.items() if name != PREDICTED}
 
     def _step(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
-        """A step that came upon a number that is none leaves the state as it was: so that can be looked into."""
+        """A step. If a number is not finite, the state is left unchanged, so that it can be examined."""
         weights, memory = state
         loss, metrics, slopes = self._differentiated(weights, batch)
         weights, slopes = self._in_parts(weights), self._in_parts(slopes)
@@ -92,13 +92,14 @@ class Trainer:
         return kept, {"loss": loss, **metrics, "gradient_norm": norm}
 
     def _in_parts(self, of_weights: dict[str, Any]) -> dict[str, Any]:
-        """As they are updated: each device has a part of those weights, or gradients, that all devices have whole."""
+        """The weights, or gradients, as they are updated: those that are replicated along the update's axis are split
+        over it."""
         if not self._split:
             return of_weights
         return {n: _constrained(array, self._updated[n]) for n, array in of_weights.items()}
 
     def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
-        """The loss, the metrics and the gradient: means over the parts of the batch, one after the other."""
+        """The loss, the metrics and the gradient: means over the parts of the batch, computed one after the other."""
         differentiate = jax.value_and_grad(self._measured, has_aux=True)
         if self._accumulate == 1:
             (loss, metrics), slopes = differentiate(weights, batch)
@@ -114,7 +115,7 @@ class Trainer:
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """As the configuration describes it."""
+    """The optimizer that the configuration describes."""
     own = config.optimizer
     rate, settings = schedule_of(own, config.steps), own.settings
     if own.name == "adafactor":
@@ -133,7 +134,7 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
 
 
 def schedule_of(own: Optimizer, steps: int) -> optax.Schedule:
-    """The rate by the number of the step."""
+    """The learning rate as a function of the step number."""
     if own.schedule == "square_root":
         return lambda n: own.rate / jnp.sqrt(jnp.maximum(n + 1, max(1, own.warmup)))
     if own.schedule == "cosine":
@@ -142,8 +143,8 @@ def schedule_of(own: Optimizer, steps: int) -> optax.Schedule:
 
 
 def _split_over(axis: str, sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """A weight's sharding with an axis more, over the first dim that has even shards then; as it is if it is split
-    over the axis, or has no such dim. Raises SpmdcError (E606) if the mesh has no such axis."""
+    """A weight's sharding with an additional axis, over the first dim that has even shards then. It is unchanged if it
+    is split over the axis already, or has no such dim. Raises SpmdcError (E606) if the mesh has no such axis."""
     sizes = sharding.mesh.shape
     if axis and axis not in sizes:
         raise error("E606", f"optimizer.split is {axis}, and the mesh has no axis of this name",
@@ -162,8 +163,8 @@ def _axes(entry: Any) -> tuple[str, ...]:
 
 
 def _of_memory(optimizer: Any, state: State, own: Mapping[str, NamedSharding], whole: NamedSharding) -> Any:
-    """Where the optimizer's memory lies: what is remembered of a weight as the weight, and of rows and columns of a
-    weight as the dims of the weight that they have."""
+    """The sharding of the optimizer's state: state of a weight's shape is sharded as the weight, and state of its rows
+    and columns as the corresponding dims."""
     weights, memory = state
 
     def placed(remembered: Any, weight: Any, sharding: NamedSharding) -> NamedSharding:
@@ -173,7 +174,8 @@ def _of_memory(optimizer: Any, state: State, own: Mapping[str, NamedSharding], w
 
 
 def _entries(shape: tuple[int, ...], of: tuple[int, ...], sharding: NamedSharding) -> list[Any]:
-    """The axes of each dim, which is the next dim of the same size of the weight; none if there is no such."""
+    """The axes of each dim, which is matched with the next dim of the same size of the weight; none if there is
+    none."""
     spec = list(sharding.spec) + [None] * (len(of) - len(sharding.spec))
     entries: list[Any] = []
     dims = iter(zip(of, spec, strict=True))
@@ -186,7 +188,7 @@ def _entries(shape: tuple[int, ...], of: tuple[int, ...], sharding: NamedShardin
 
 
 def _check(program: Program) -> None:
-    """Raises SpmdcError (E606) if there is nothing to train, or nothing to train it by."""
+    """Raises SpmdcError (E606) if there are no weights to train, or no loss."""
     if not program.weights:
         raise error("E606", "the program has no weights: no parameter of main has an initializer", program.main.span,
                     help='a weight is written so: "w: f32[64, 8] = normal(0.02)"')  # fmt: skip
@@ -204,7 +206,7 @@ def _check(program: Program) -> None:
 PREDICTED = "predicted"
 """The result that is no metric; see spmdc/training/translate.py."""
 RESERVED = ("step", "seconds", "loss", "gradient_norm")
-"""What a line of the log has besides the metrics."""
+"""The fields of a log line besides the metrics."""
 
 
 def _clash(result: Result) -> Diagnostic:

@@ -1,8 +1,8 @@
-"""What a trained program makes of texts.
+"""Translates texts with a trained program.
 
-A decoder says so by itself. Without one, of the symbols that may come next always the likeliest is taken: the program
-says which that is, as a result `predicted`: s32[batch, length - 1], for each place of `target` or `tokens` the symbol
-behind it. It is run once for each symbol, of all texts of a batch together.
+A decoder does so by itself. Without one, the likeliest next symbol is always taken: the program returns it as a result
+`predicted`: s32[batch, length - 1], which has for each position of `target` or `tokens` the symbol after it. It is run
+once for each symbol, on all texts of a batch together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spmdc.training.step import PREDICTED, State, Trainer
 
 @dataclass(frozen=True)
 class Translation:
-    """A phrase, and what the program says in English."""
+    """A phrase, and its translation into English by the program."""
 
     phrase: Phrase
     said: str
@@ -34,7 +34,7 @@ class Translation:
 
 
 def can_translate(program: Program) -> bool:
-    """Whether the program says which symbols come next."""
+    """Whether the program predicts the next symbols."""
     return any(result.name == PREDICTED for result in program.main.results)
 
 
@@ -69,7 +69,7 @@ def _symbol_by_symbol(trainer: Trainer, state: State, feed: Feed, phrases: Seque
 
 
 def _said(predict: Any, feed: Feed, phrases: Sequence[Phrase]) -> list[str]:
-    """What is said of a whole batch."""
+    """The translations of a whole batch."""
     inputs = feed.of_phrases(phrases)
     name = "tokens" if "tokens" in inputs else "target"
     begun = [len(given_symbols(name, phrase)) for phrase in phrases]

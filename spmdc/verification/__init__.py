@@ -1,1 +1,1 @@
-"""Checks: that a partitioned program equals the unpartitioned one, and that ops keep to their rules."""
+"""Checks that a partitioned program equals the unpartitioned one, and that ops satisfy their rules."""

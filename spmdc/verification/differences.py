@@ -1,4 +1,4 @@
-"""How far two runs of one program are apart, and how far rounding alone can bring them."""
+"""The differences between the results of two runs of a program, and the largest that rounding explains."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ few places that what 256 units allow is no check, those of 8 bits and fewer so f
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One result of two runs: the largest absolute difference, the most that rounding explains, and the largest
-    magnitude (`scale`) of what is expected.
+    """The difference of one result between two runs: the largest absolute difference, the most that rounding explains,
+    and the largest magnitude (`scale`) of the expected result.
 
-    Results of different shapes, which `shapes` then has, are infinitely far apart.
+    Results of different shapes, which `shapes` then has, have an infinite difference.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Difference:
 
 
 def result_names(results: Sequence[Result]) -> list[str]:
-    """A name for each result; those without one, or that share one, are numbered."""
+    """A name for each result; those without one, or with a duplicate one, are numbered."""
     names = [r.name for r in results]
     return [n if n and names.count(n) == 1 else f"{n or 'result'}.{i}" for i, n in enumerate(names)]
 
@@ -46,7 +46,7 @@ def result_names(results: Sequence[Result]) -> list[str]:
 def differences(
     results: Sequence[Result], got: Sequence[npt.ArrayLike], expected: Sequence[npt.ArrayLike]
 ) -> list[Difference]:
-    """How far each result is from what is expected. Integers and booleans have no rounding."""
+    """The difference of each result from the expected one. Integers and booleans have no rounding."""
     named = zip(result_names(results), results, got, expected, strict=True)
     return [_difference(name, r.type.dtype, np.asarray(a), np.asarray(b)) for name, r, a, b in named]
 
@@ -72,7 +72,7 @@ def _scale(x: Array) -> float:
 
 
 def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
-    """That of the part which is further from what is expected. Both parts are as exact as the larger numbers."""
+    """The difference of the part that differs more. Both parts have the precision of the larger numbers."""
     pairs = ((got.real, expected.real), (got.imag, expected.imag))
     parts = [_difference(name, dtype.component, a, b) for a, b in pairs]
     largest, tolerance = max(p.largest for p in parts), max(p.tolerance for p in parts)
@@ -85,13 +85,13 @@ def _relative_tolerance(dtype: DType) -> float:
 
 
 def same_numbers(a: Array, b: Array) -> bool:
-    """Whether all elements are equal, or both NaN. Zeros are, whatever their signs."""
+    """Whether all elements are equal, or both NaN. Zeros are equal, whatever their signs."""
     return bool(are_same(a, b).all())
 
 
 def without_subnormals(x: Array) -> Array:
-    """The elements, with 0 for those that XLA's CPU takes for it: numbers too small for a leading bit, but for those of
-    types of fewer exponents, which it computes with in larger ones."""
+    """The elements, with 0 for subnormal ones, which XLA's CPU treats as 0, except in types with fewer exponents, which
+    it computes in larger ones."""
     if x.dtype.kind == "c":
         parts = np.empty_like(x)
         parts.real, parts.imag = without_subnormals(x.real), without_subnormals(x.imag)
@@ -103,5 +103,5 @@ def without_subnormals(x: Array) -> Array:
 
 
 def are_same(a: Array, b: Array) -> Array:
-    """Of each element, whether it is equal to the other, or both are NaN."""
+    """For each element, whether the two are equal, or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))

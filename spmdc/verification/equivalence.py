@@ -1,9 +1,9 @@
-"""Does a program compute the same on many devices as on one? Tried on meshes, annotations and inputs drawn at random.
+"""Tests whether a program computes the same on many devices as on one, on random meshes, annotations and inputs.
 
 Each example replaces the program's mesh and annotations by others, partitions it, runs it on its logical devices with
-poisoned padding, and compares with the unpartitioned program: bit for bit if no order of summation can matter there,
-else within what rounding explains. Hypothesis draws the examples and shrinks the annotations of one that fails; then
-the program is shrunk, too (`spmdc.verification.shrink`).
+poisoned padding, and compares the results with those of the unpartitioned program: bit for bit if no order of summation
+can matter, else within what rounding explains. Hypothesis draws the examples and shrinks the annotations of one that
+fails; then the program is shrunk, too (`spmdc.verification.shrink`).
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ from spmdc.verification.shrink import shrink
 Outcome = Literal["equal", "rounding", "sensitive"]
 
 MAX_ELEMENTS = 100 * 2**21
-"""Examples whose values have more elements in all take too long to simulate."""
+"""Examples whose values have more elements in total take too long to simulate."""
 MAX_FLOPS = 100 * 2**29
 
 _MAX_ANNOTATIONS = 4
 _MOST_SMALLER = 300
-"""How many smaller programs are tried to show a fault."""
+"""The most smaller programs that are tried to show a fault."""
 _EPSILON = 1e-6
 _AMPLIFIED = 64
-"""Inputs changed by an epsilon move results less than this many times as far as another order of sums does."""
+"""Changing the inputs by an epsilon moves results less than this many times as far as another order of sums does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """An annotated program that partitioning changes, as small as could be found, the seed of its inputs, and how."""
+    """An annotated program whose results change when it is partitioned, as small as could be found, with the seed of
+    its inputs, and the change."""
 
     program: Program
     seed: int
     reason: str
     fault: type[Exception] | None = None
-    """The class of the exception with which partitioning or running it fails, if it does."""
+    """The class of the exception with which partitioning or running it fails, if any."""
 
     def text(self) -> str:
         """The program in the .spmd language."""
@@ -71,7 +72,8 @@ class Counterexample:
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """How many examples agreed, bit for bit, within rounding, or as far as results that hang on rounding can."""
+    """The numbers of examples that agreed bit for bit, within rounding, or as far as results that depend on rounding
+    can."""
 
     equal: int
     rounding: int
@@ -87,7 +89,7 @@ class Verification:
         return self.equal + self.rounding + self.sensitive
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The error that the counterexample is."""
+        """The counterexample as an error."""
         if self.counterexample is None:
             return ()
         return (
@@ -101,7 +103,7 @@ class Verification:
 
 
 class _FoundError(Exception):
-    """A counterexample, on its way out of hypothesis."""
+    """A counterexample, passed out of hypothesis."""
 
     def __init__(self, counterexample: Counterexample) -> None:
         super().__init__(counterexample.reason)
@@ -116,13 +118,13 @@ def verify(
     machine: Machine | str = TPU_V3,
     on_example: Callable[[], None] = lambda: None,
 ) -> Verification:
-    """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
+    """Tests the program as it is annotated, then on other meshes with other annotations, `examples` in total.
 
-    Plans are those for `machine`; of the other meshes, those that lie on its network are tried. `on_example` is called
-    behind each example that agrees.
+    Plans are those for `machine`; of the other meshes, those that fit on its network are used. `on_example` is called
+    after each example that agrees.
 
-    Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large,
-    and whatever is wrong with the program's own annotations.
+    Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large, and errors in the program's
+    own annotations.
     """
     if program.stage != "global":
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
@@ -159,7 +161,7 @@ def _check_size(program: Program, examples: int) -> None:
 
 
 def _shrunk(found: Counterexample, machine: Machine) -> Counterexample:
-    """The counterexample of the smallest program found that shows the fault: its wrong values, or its exception."""
+    """The counterexample of the smallest program found that has the same fault: its wrong values, or its exception."""
     smallest = found
 
     def fails(candidate: Program) -> bool:
@@ -223,7 +225,7 @@ def _try_drawn(
 def annotated(program: Program) -> st.SearchStrategy[Program]:
     """The program over other meshes, with other annotations of parameters, results and a few values between.
 
-    One with manual regions keeps its mesh, on which their types depend, and in the regions its annotations.
+    A program with manual regions keeps its mesh, on which their types depend, and the annotations in the regions.
     """
     kept = {
         v
@@ -259,7 +261,7 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
 
 
 def _mesh(draw: st.DrawFn) -> Mesh:
-    """One to three axes of sizes 1 to 4, the devices in any order."""
+    """One to three axes of sizes 1 to 4, with the devices in any order."""
     sizes = draw(st.lists(st.sampled_from((2, 3, 4, 1)), min_size=1, max_size=3))
     mesh = Mesh(tuple(zip("xyz", sizes, strict=False)))
     return Mesh(mesh.axes, tuple(draw(st.permutations(range(mesh.size))))) if draw(st.booleans()) else mesh
@@ -285,7 +287,8 @@ def _with_annotations(
 
 
 def _try(program: Program, seed: int, machine: Machine) -> Outcome:
-    """How well the partitioned program agrees. Raises _FoundError if it does not or a pass fails, else SpmdcError."""
+    """How well the partitioned program agrees. Raises _FoundError if it does not or a pass fails, and SpmdcError for
+    other errors."""
     arrays = random_inputs(program, seed, integers=True)
     expected, exact = evaluate_watched(program, arrays)
     try:
@@ -309,9 +312,9 @@ def _try(program: Program, seed: int, machine: Machine) -> Outcome:
 def _hangs_on_rounding(
     program: Program, arrays: Sequence[Array], expected: Sequence[Array], got: Sequence[Array]
 ) -> bool:
-    """Whether inputs that differ by hardly more than rounding move the unpartitioned results as far.
+    """Whether a change of the inputs by little more than rounding moves the unpartitioned results as far.
 
-    That is so where large terms cancel, and where near ties decide (argmax, floor, compare).
+    That is so if large terms cancel, or if near ties decide (argmax, floor, compare).
     """
     results = program.main.results
     moved = [0.0] * len(results)
@@ -333,7 +336,7 @@ def _nudged(rng: np.random.Generator, x: Array) -> Array:
 
 
 def _telling(name: str, expected: Array, got: Array) -> str:
-    """Where the first difference of a result is."""
+    """The position of the first difference in a result."""
     place = tuple(int(i) for i in np.argwhere(~are_same(expected, got))[0])
     where = f"{name}[{', '.join(map(str, place))}]" if place else name
     return f"{where} is {got[place]} partitioned and {expected[place]} unpartitioned"

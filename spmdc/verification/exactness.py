@@ -1,4 +1,4 @@
-"""Whether all that a program computes on the way is exact, so that any order of summation has the same bits."""
+"""Whether all intermediate values of a program are exact, so that any order of summation has the same bits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError
 
 
 def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bool]:
-    """The unpartitioned results, and whether any order of summation has the same.
+    """The unpartitioned results, and whether they are the same in any order of summation.
 
-    It does where all floats on the way are integers, and so small that the partial sums must be exact.
+    That is so if all intermediate floats are integers, and small enough for partial sums to be exact.
     """
     watch = _Watch(Shared(program, poison_of(0)), NO_DEVICES)
     with np.errstate(all="ignore"):
@@ -31,13 +31,13 @@ def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[A
 
 @dataclass
 class _Seen:
-    """Whether all that was computed so far is exact. Shared by an entry's activation and those of its calls."""
+    """Whether everything computed so far is exact. Shared by an entry's activation and those of its calls."""
 
     exact: bool = True
 
 
 class _Watch(Interpreter):
-    """An interpreter that looks at every value. `bounds` are limits on a value's magnitude and that of its terms."""
+    """An interpreter that examines every value. `bounds` has limits on a value's magnitude and on that of its terms."""
 
     def __init__(self, shared: Shared, grids: DeviceGrids, mapped: int = 0, *, seen: _Seen | None = None) -> None:
         super().__init__(shared, grids, mapped)

@@ -1,4 +1,4 @@
-"""One or more applications of every op, on which its rules are checked: dims of unequal sizes, most of them prime."""
+"""Instances of every op, on which its rules are checked: with dims of unequal sizes, most of them prime."""
 
 from __future__ import annotations
 

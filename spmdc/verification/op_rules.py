@@ -1,7 +1,8 @@
-"""Do the rules of ops hold? Each op is computed in parts, as its rules say it may be, and compared with the whole.
+"""Checks the rules of ops: each op is computed in parts, as its rules say it may be, and compared with the whole.
 
-A claim that fails is *wrong*. What holds without being claimed is *missing*: it would save communication. The idea is
-that of PyTorch DTensor's strategy validation: parts of a reduction are drawn unequal, so that no chance hides a fault.
+A claim that fails is *wrong*. A claim that would hold and is not made is *missing*: it would save communication. The
+idea is that of PyTorch DTensor's strategy validation: parts of a reduction are drawn unequal, so that no coincidence
+hides a fault.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _DRAWS = 4
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim that does not hold, or one that would. `accepted` is why the latter is not made."""
+    """A claim that does not hold, or one that would hold and is not made. `accepted` is the reason for the latter."""
 
     claim: str
     instance: Instance
@@ -55,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuleReport:
-    """How many claims of an op's rules were checked, and what was found."""
+    """The number of claims of an op's rules that were checked, and the findings."""
 
     op: str
     checked: int
@@ -64,7 +65,7 @@ class RuleReport:
 
     @property
     def unexplained(self) -> tuple[Finding, ...]:
-        """What is missing for no known reason."""
+        """Missing claims without a known reason."""
         return tuple(f for f in self.missing if not f.accepted)
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -86,7 +87,7 @@ class RuleReport:
 
 
 def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleReport:
-    """Checks what the op's factor rule and linearity claim, on these instances of it, or on all that are known."""
+    """Checks the claims of the op's factor rule and linearity, on these instances of it, or on all known ones."""
     instances = instances_of(op) if instances is None else instances
     checked = 0
     wrong: list[Finding] = []
@@ -106,7 +107,7 @@ def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleRe
 
 
 def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
-    """Each claim about a factor, and why it fails, or ""."""
+    """Each claim about a factor, and why it fails; "" if it holds."""
     op = op_of(instance)
     for rule, f, factor in _factors(op):
         along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
@@ -120,7 +121,7 @@ def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
 
 
 def _unclaimed_factors(instance: Instance) -> Iterator[Finding]:
-    """Factors that need replication by their rule, and can be split."""
+    """Factors that need replication according to their rule, but can be split."""
     op = op_of(instance)
     for rule, f, factor in _factors(op):
         if factor.kind is not FactorKind.NEED_REPLICATION or factor.size < max(_DEVICES):
@@ -159,8 +160,8 @@ def _rules(op: Op) -> tuple[FactorRule, ...]:
 
 
 def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, silent: bool) -> str | None:
-    """Why the op cannot be computed with the factor split over that many devices; "" if it can, None if shards of that
-    kind do not exist. If `silent`, devices must not communicate."""
+    """Why the op cannot be computed with the factor split over that many devices; "" if it can, None if such shards do
+    not exist. If `silent`, devices must not communicate."""
     mesh = Mesh((("d", devices),))
     axes = {f: mesh.whole_axes()}
     operands = [dims_of_factors(rule, t, axes) for t in rule.operands]
@@ -185,7 +186,7 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
 
 
 def _partition(program: Program, rule: FactorRule, strategy: Strategy) -> Program:
-    """The program with the op computed in the given way, whatever that costs."""
+    """The program with the op computed by this strategy, whatever its cost."""
     propagated = propagate(program)
     checked = _checked(propagated.program)
 
@@ -289,9 +290,9 @@ def _linear(group: Sequence[int], kind: ReductionKind) -> str:
 
 
 def _unclaimed_linearity(op: str, instances: Sequence[Instance]) -> Iterator[Finding]:
-    """What holds, on every instance to which it applies, and is declared for none.
+    """Linearity that holds on every instance to which it applies, and is not declared for any.
 
-    Two operands together are reported only where neither alone will do.
+    Two operands together are reported only if it holds for neither by itself.
     """
     count = max((len(i.operands) for i in instances), default=0)
     groups = [g for n in (1, 2) for g in itertools.combinations(range(min(count, 4)), n)]
@@ -312,7 +313,8 @@ def _is_declared(instance: Instance, group: Sequence[int], kind: ReductionKind) 
 
 
 def _commutes(instance: Instance, group: Sequence[int], kind: ReductionKind) -> bool | None:
-    """Whether the op on parts makes parts of the result. None if elements have no such reduction, or nothing shows."""
+    """Whether the op on parts makes parts of the result. None if elements have no such reduction, or the data does not
+    show it."""
     program = _program(instance)
     dtypes = [instance.operands[i].dtype for i in group] + [r.type.dtype for r in program.main.results]
     if not all(_has(dtype, kind) for dtype in dtypes):
@@ -353,7 +355,7 @@ def _accepted(op: str, what: str) -> str:
 
 
 def _draw(instance: Instance, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Small numbers but 0, those of floats with 8 bits behind the point: products and sums of some are exact."""
+    """Small nonzero numbers. Floats have 8 bits after the point: products and sums of a few are exact."""
     arrays = [_array(p.type, rng) for p in _program(instance).main.params]
     if instance.definite:
         m = np.tril(rng.integers(-2, 3, instance.operands[0].shape)) + 4 * np.eye(instance.operands[0].shape[-1])

@@ -1,8 +1,8 @@
-"""Makes a program that shows a fault smaller, as long as it shows it: fewer ops, results, annotations, axes, elements.
+"""Shrinks a program that shows a fault, as long as it shows it: fewer ops, results, annotations, axes, elements.
 
-Works on any global program, wherever it came from: `spmdc verify` shrinks a user's program by it, and
-`spmdc.testing.check_equivalence` those that hypothesis draws. What computes an operand is left out by making that
-operand a parameter, what uses a result by returning it.
+Works on any global program: `spmdc verify` shrinks a user's program by it, and `spmdc.testing.check_equivalence` those
+that hypothesis draws. An op's producers are dropped by making its operands parameters, its users by returning its
+results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SHAPES = ("shape", "limit", "sizes", "slice_sizes", "length")
 
 
 def shrink(program: Program, fails: Fails, most_tries: int = _MOST_TRIES) -> Program:
-    """A program as small as could be found of those that `fails` holds for; it must hold for the one given.
+    """The smallest program found for which `fails` holds; it must hold for the given one.
 
     Only valid programs are tried, and no more than `most_tries`.
     """
@@ -79,7 +79,7 @@ class _Shrinker:
     def _fewer(
         self, program: Program, parts: Callable[[Program], Sequence[T]], keep: Callable[[Program, Sequence[T]], Program]
     ) -> Program:
-        """Leaves out runs of parts: halves first, then ever shorter ones (Zeller's delta debugging)."""
+        """Drops runs of parts: halves first, then ever shorter ones (Zeller's delta debugging)."""
         length = len(parts(program)) // 2
         while length:
             at = 0
@@ -94,7 +94,7 @@ class _Shrinker:
         return program
 
     def _greedily(self, program: Program, simpler: Callable[[Program], Iterator[Program]]) -> Program:
-        """Takes the first simpler program that still fails, and goes on from there."""
+        """Takes the first simpler program that still fails, and continues from it."""
         found: Program | None = program
         while found is not None:
             program = found
@@ -106,7 +106,7 @@ class _Shrinker:
 
 
 def _with_main(program: Program, main: Function) -> Program:
-    """The program with another entry and only what that needs."""
+    """The program with another entry and only the functions that it needs."""
     whole = eliminate_dead_code(replace(program, functions={**program.functions, main.name: main}))
     main = whole.main
     used = {v for op in main.body.ops for v in _uses(op)} | set(main.body.results)
@@ -134,9 +134,10 @@ def _uses(op: Op) -> list[Value]:
 
 
 def _with_ops(program: Program, ops: Sequence[Op]) -> Program:
-    """Main with these of its ops only: what others made are parameters, what others used are results too.
+    """Main with only these of its ops: values that other ops made become parameters, values that others used become
+    results.
 
-    Constants stay with their users, and what decides how often a loop runs stays with the loop.
+    Constants stay with their users, and the values that determine how often a loop runs stay with the loop.
     """
     main = program.main
     ops = _with_what_they_need(main.body.ops, ops)
@@ -172,7 +173,7 @@ def _with_what_they_need(every: Sequence[Op], ops: Sequence[Op]) -> list[Op]:
 
 
 def _counters(op: Op) -> list[Value]:
-    """The operands that decide how often a loop runs: of one that counts its trips, only scalar integers."""
+    """The operands that determine how often a loop runs: for one that counts its trips, only scalar integers."""
     if not is_loop(op):
         return []
     counted = op.attrs["trip_count"] is not None
@@ -190,14 +191,14 @@ def _with_results(program: Program, numbers: Sequence[int]) -> Program:
 
 
 def _without_entry(program: Program) -> Iterator[Program]:
-    """A function that main calls, as the entry."""
+    """The program with a function that main calls as the entry."""
     for name in sorted(_callees(program.main)):
         function = replace(program.functions[name], name=program.entry)
         yield _with_main(program, function)
 
 
 def _without_an_op(program: Program) -> Iterator[Program]:
-    """An operand in the place of a result of its type, in any region."""
+    """The program with an operand in place of a result of its type, in any region."""
     for function in program.functions.values():
         for op in _replaceable(function.body):
             for by in _replacements(op):
@@ -205,7 +206,7 @@ def _without_an_op(program: Program) -> Iterator[Program]:
 
 
 def _replaceable(region: Region, *, looping: bool = False) -> Iterator[Op]:
-    """The ops, but for those that may decide how often a loop runs."""
+    """The ops, except those that may determine how often a loop runs."""
     for op in region.ops:
         if not looping or not any(_may_count(v) for v in op.results):
             yield op
@@ -224,7 +225,7 @@ def _replacements(op: Op) -> Iterator[dict[Value, Value]]:
 
 
 def _replaced(region: Region, dropped: Op, by: Mapping[Value, Value], instead: Sequence[Op] = ()) -> Region:
-    """The region with other ops instead of one, and other values instead of its."""
+    """The region with other ops in place of one, and other values in place of its results."""
     ops = tuple(
         replace(
             op,
@@ -238,7 +239,7 @@ def _replaced(region: Region, dropped: Op, by: Mapping[Value, Value], instead: S
 
 
 def _without_a_region(program: Program) -> Iterator[Program]:
-    """One branch of a choice, or a loop's body once, in the place of the whole."""
+    """The program with one branch of a choice, or a loop's body once, in place of the whole."""
     for function in program.functions.values():
         for op in walk(function.body):
             for region in op.regions if is_choice(op) else op.regions[1:] if is_loop(op) else ():
@@ -252,7 +253,7 @@ def _without_a_region(program: Program) -> Iterator[Program]:
 
 
 Place = Value | tuple[str, int]
-"""Where an annotation is: on a value, or on a result of a function, by its number."""
+"""The place of an annotation: a value, or a result of a function, by its number."""
 
 
 def _annotations(program: Program) -> Iterator[tuple[Place, Sharding]]:
@@ -324,7 +325,7 @@ def _smaller_meshes(program: Program) -> Iterator[Program]:
 
 
 def _resized(name: str, size: int, axis: AxisRef) -> AxisRef:
-    """The axis when that of the name has another size; a part of it becomes what of it is left."""
+    """The axis when the one of that name has another size; of a part of it, what is left."""
     if axis.name != name:
         return axis
     return AxisRef(name, min(axis.pre, size), max(1, min(axis.size, size // min(axis.pre, size))))
@@ -349,7 +350,8 @@ def _elements(program: Program) -> int:
 
 
 def _retyped(program: Program, sizes: Mapping[int, int]) -> Program | None:
-    """The program with other sizes for those, wherever they occur; types are inferred anew. None if one cannot be."""
+    """The program with other sizes in place of these, wherever they occur; types are inferred again. None if one cannot
+    be."""
     retyper = _Retyper(sizes)
     functions: dict[str, Function] = {}
     with contextlib.suppress(SpmdcError):

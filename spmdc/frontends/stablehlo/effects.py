@@ -85,7 +85,7 @@ def _share_bytes(dtype: np.dtype[Any]) -> bool:
 
 
 class _OfTheHost(np.ndarray[Any, Any]):
-    """An array that JAX hands on as it is, for it looks like a tree without arrays."""
+    """An array that JAX passes on unchanged, because to JAX it looks like a tree without arrays."""
 
 
 _register: Any = jax.tree_util.register_pytree_node
@@ -93,10 +93,10 @@ _register(_OfTheHost, lambda array: ((), array), lambda array, _: array)
 
 
 def _called(callback: Callable[..., Sequence[Any]], *arrays: Any, ordered: bool) -> Sequence[Any]:
-    """What a callback of JAX's returns; one that is `ordered` passes a token on as its first argument and result.
+    """The results of one of JAX's callbacks; one that is `ordered` passes a token on as its first argument and result.
 
-    JAX makes arrays of its own of what it hands on to the user's function. To pack elements that share a byte, XLA
-    would wait for a thread, while all of them wait for devices, of which one waits for this function.
+    JAX converts the arguments of the user's function to its own arrays. To pack elements that share a byte, XLA would
+    wait for a thread, while all threads wait for devices, one of which waits for this function.
     """
     given = [x.view(_OfTheHost) if _share_bytes(x.dtype) else x for x in map(np.asarray, arrays)]
     return callback(None, *given)[1:] if ordered else callback(*given)
@@ -108,14 +108,14 @@ def is_callback(op: mlir.Operation) -> bool:
 
 
 def has_side_effect(op: mlir.Operation) -> bool:
-    """Whether a custom call does more than return results. Those around a manual region say so, and do not."""
+    """Whether a custom call does more than return results. Those at the boundary of a manual region are marked as if
+    they did."""
     around_a_region = text_of(op.attributes["call_target_name"]) in INTO_REGION | OUT_OF_REGION
     return flag(op, "has_side_effect") and not around_a_region
 
 
 def with_end(main: Function, functions: Sequence[Function], token: Value | None) -> Function:
-    """The entry, which at its end awaits what the functions call on the host, and other calls with effects; as it is if
-    they call nothing."""
+    """The entry, with an `await_callbacks` at its end if the functions have callbacks or other calls with effects."""
     ops = [op for f in functions for op in walk(f.body)]
     callbacks = [op for op in ops if op.name == "callback"]
     if not callbacks:

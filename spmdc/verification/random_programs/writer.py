@@ -1,9 +1,9 @@
-"""What writes one function of a random program (`spmdc.testing`), op by op.
+"""Writes one function of a random program (`spmdc.testing`), op by op.
 
-The ops are written by the functions of the modules beside this one, each for a family. Values are small integers, or
-any numbers: NaN, infinities, the extremes of integers. Of any numbers only that is computed which no order of
-computation changes: layouts, choices, comparisons, extremes, functions of elements; and of integers, which wrap,
-everything.
+The ops are written by the functions of the other modules in this folder, one for each family. Values are small
+integers, or arbitrary numbers: NaN, infinities, the extremes of integers. On arbitrary numbers only ops are used whose
+results do not depend on the order of computation: layouts, choices, comparisons, extremes, elementwise functions; and
+on integers, which wrap, all ops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Write = Callable[["Writer"], None]
 
 INPUT_BOUND = 3
 COUNTER = TensorType((), s32)
-"""What counts the turns of loops, indexes and chooses."""
+"""The type of loop counters, indices and choices."""
 _MAX_ELEMENTS = 2048
 
 
@@ -38,9 +38,9 @@ class Helper:
 
 @dataclass(frozen=True)
 class Choices:
-    """What one program draws from: few shapes and types, so that values fit one another; and the ops to write.
+    """What one program draws from: few shapes and types, so that values fit together; and the ops to write.
 
-    With `anything`, values are any numbers. Where the axes of `manual` are, it is a region along these that is written.
+    With `anything`, values are arbitrary numbers. With `manual` axes, a manual region along these is written.
     """
 
     meshes: tuple[Mesh, ...]
@@ -56,7 +56,7 @@ class Choices:
 class Writer:
     """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact.
 
-    `depth` is in how many regions this one is.
+    `depth` is the number of regions around this one.
     """
 
     draw: st.DrawFn
@@ -69,7 +69,7 @@ class Writer:
     depth: int = 0
 
     def function(self, name: str, max_ops: int) -> Function:
-        """The function, of at most so many steps, each of one op or a few."""
+        """The function, of at most that many steps, each of one op or a few."""
         for i in range(self.draw(st.integers(1, 3))):
             type = self.type() if i else self.type().with_dtype(self.choices.dtypes[0])
             sharding = self.sharding(type) if self.draw(st.integers(0, 4)) else None
@@ -85,11 +85,11 @@ class Writer:
         return self.b.function(name, results, declared)
 
     def within(self, b: RegionBuilder) -> Writer:
-        """What draws a region in this one, which sees the values around it."""
+        """A writer for a region in this one, which sees the values around it."""
         return replace(self, b=b, bounds=dict(self.bounds), values=list(self.values), depth=self.depth + 1)
 
     def write(self, most: int) -> None:
-        """Writes at most so many steps."""
+        """Writes at most that many steps."""
         for _ in range(most):
             if not self.draw(_written(self)):
                 return
@@ -115,11 +115,11 @@ class Writer:
         return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided, without=manual))
 
     def pick(self, accept: Callable[[Value], bool] | None = None, *, filled: bool = False) -> Value:
-        """A value that `accept`s; the newest are likelier. By default, any but one of complex numbers.
+        """A value that `accept`s; newer ones are likelier. By default, any but complex ones.
 
         If it is to be `filled`, none of its dims is of size 0.
 
-        What leaves a step without a value leaves it out.
+        A step for which there is no value is left out.
         """
         accept = accept or (lambda v: v.dtype.is_ordered)
         fitting = [v for v in self.values if accept(v) and (v.type.size or not filled)]
@@ -148,12 +148,12 @@ class Writer:
 
 
 class NothingFitsError(Exception):
-    """There is no value that an op could take."""
+    """There is no value that the op accepts."""
 
 
 @st.composite
 def _written(draw: st.DrawFn, w: Writer) -> bool:
-    """Writes an op or says that there are enough. Its draws belong together, so that shrinking leaves out the op."""
+    """Writes an op, or decides that there are enough. Its draws are grouped, so that shrinking leaves out the op."""
     if draw(st.integers(0, 11)) == 0:
         return False
     outer, w.draw = w.draw, draw
@@ -167,10 +167,11 @@ def _written(draw: st.DrawFn, w: Writer) -> bool:
 
 
 def any_value(value: Value) -> bool:
-    """What to pick where complex numbers will do, too."""
+    """Accepts all values, complex ones too."""
     return True
 
 
 def growth(dtype: DType) -> int:
-    """How much larger than both factors together a product can be: the parts of complex ones are sums of two."""
+    """How much larger than the product of its factors' magnitudes a product can be: the parts of complex ones are sums
+    of two."""
     return 2 if dtype.is_complex else 1
