@@ -1,5 +1,5 @@
-"""What the numbers of a run depend on, by name: settings, and the types of weights and of what the optimizer remembers
-of them. A run that another one is continued from has the same."""
+"""The course of a run: all that its numbers depend on, by name. These are settings, and the types of weights and of the
+optimizer's memory. A run can only go on from a checkpoint of the same course."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Course = Mapping[str, Any]
 
 _WEIGHT = re.compile(r"\[0\]\['(.*)'\]")
 _MOST = 8
-"""How many weights are named."""
+"""The number of weights that a message names."""
 
 
 def differences(own: Course, was: Course) -> tuple[list[str], list[str]]:
-    """What is other than it was: in short, and what it is and was, a line each. None if all is the same.
+    """What differs between two courses: the names, and a line for each with what it is and was. Empty if they are equal.
 
-    The optimizer's memory is as its settings and the weights are, and so is no difference beside these.
+    The optimizer's memory follows from its settings and the weights. If one of these differs, it is left out.
     """
     other = [name for name in {**own, **was} if (name in own, own.get(name)) != (name in was, was.get(name))]
     weights = {name: match[1] for name in other if (match := _WEIGHT.fullmatch(name))}
@@ -35,7 +35,7 @@ def differences(own: Course, was: Course) -> tuple[list[str], list[str]]:
 
 
 def _of_the_same_optimizer(names: Sequence[str], own: Course, was: Course) -> list[str]:
-    """Without the settings that one of two optimizers has, and the other has not."""
+    """The names without the settings that only one of two optimizers has."""
     if "optimizer.name" not in names:
         return list(names)
     return [name for name in names if not name.startswith("optimizer.") or (name in own and name in was)]
@@ -47,6 +47,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _line(name: str, own: Course, was: Course, written: Any, title: str = "") -> str:
-    now = f"is {written(own[name])}" if name in own else "is none any more"
+    now = f"is {written(own[name])}" if name in own else "does not exist any more"
     before = f"was {written(was[name])}" if name in was else "there was none"
     return f"{title or name} {now}, and {before}"

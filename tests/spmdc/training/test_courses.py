@@ -35,7 +35,7 @@ def test_of_another_optimizer_neither_memory_nor_settings_of_its_own_are_listed(
 def test_a_weight_that_the_program_has_no_more_is_a_difference() -> None:
     assert differences(OWN, {**OWN, "[0]['v']": "float32[2]"}) == (
         ["weight v"],
-        ["v is none any more, and was float32[2]"],
+        ["v does not exist any more, and was float32[2]"],
     )
 
 
