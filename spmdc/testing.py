@@ -92,7 +92,7 @@ FAMILIES: Mapping[str, tuple[Write, ...]] = {
     "sorting": indexing.SORTING,
     "windows": window.WRITERS,
 }
-"""What draws the ops of each family."""
+"""The functions that draw the ops of each family."""
 
 _LIKELY = (layout.shard, layout.shard, elementwise.binary)
 
@@ -122,9 +122,9 @@ def programs(
 ) -> Program:
     """Valid global programs of the whole op set over random meshes, with random annotations, functions and loops.
 
-    About every second op is of the `family`, if one is given. Programs of `anything` are to be run on any numbers;
-    with `functions`, they have those that two machines round differently, such as sine. They are over the meshes of
-    `around`, drawn anew if there are none.
+    About every second op is of the `family`, if one is given. Programs of `anything` are to be run on arbitrary
+    numbers; with `functions`, they have functions that two machines round differently, such as sine. They are over the
+    meshes of `around`, or over new ones by default.
     """
     all_meshes, divided = around or draw(surroundings(max_devices))
     few = [draw(st.sampled_from(tuple(dtypes) if dtypes is not None else _DTYPES)) for _ in range(2)]
@@ -156,9 +156,9 @@ def _ops(family: str | None, *, anything: bool, functions: bool) -> tuple[Write,
 def inputs_for(program: Program, seed: int = 0, *, anything: bool = False) -> tuple[Array, ...]:
     """Small integers in the type of each parameter, also as the parts of complex numbers.
 
-    They go from -3 to 3; with a seed other than 0, those of some parameters are all negative, or the least and greatest
-    of their integer type. With `anything`, they are NaN, infinities, zeros of both signs and extremes, among others.
-    Those of a parameter depend on its name and type only.
+    They are from -3 to 3; with a seed other than 0, those of some parameters are all negative, or the least and
+    greatest of their integer type. With `anything`, they include NaN, infinities, zeros of both signs and extremes. The
+    numbers of a parameter depend on its name and type only.
     """
 
     def draw(rng: np.random.Generator, type: TensorType) -> Array:
@@ -185,7 +185,7 @@ def inputs_for(program: Program, seed: int = 0, *, anything: bool = False) -> tu
 
 
 def _remarkable(dtype: DType) -> Array:
-    """Numbers of that type that differ in something. Subnormal ones, which some machines know not, are not."""
+    """Special numbers of that type, without subnormal ones, which some machines flush to zero."""
     if dtype == pred:
         return np.array([False, True])
     if dtype.is_integer:
@@ -198,8 +198,8 @@ def _remarkable(dtype: DType) -> Array:
 
 
 class NotEquivalentError(AssertionError):
-    """Partitioning changes what a program computes on the inputs of a seed. `reason` is the exception it fails with, or
-    the first result that differs."""
+    """Partitioning changes what a program computes on the inputs of a seed. `reason` is the exception that it raises,
+    or the first result that differs."""
 
     def __init__(self, program: Program, seed: int, reason: str) -> None:
         text = print_program(program, locations=False)
@@ -222,11 +222,11 @@ def check_equivalence(
 ) -> None:
     """Partitions the program, runs it on its logical devices with poisoned padding, and compares bit for bit.
 
-    The seed draws the inputs and what padding holds. Programs of `anything` are run on any numbers, and then zeros must
-    have the same sign. With `jax`, runs the JAX lowering instead of the simulator; there zeros are alike, for sums over
-    devices begin with 0.0, and subnormal numbers, which XLA's CPU takes for 0, are zeros. `machine` and
-    `windowed_einsum` are as for `spmdc.partition`. Raises NotEquivalentError, with the program made as small as could
-    be found if `shrink`; hypothesis's own shrinking is then better left out.
+    The seed draws the inputs and the contents of padding. Programs of `anything` are run on arbitrary numbers, and
+    zeros must have the same sign. With `jax`, runs the JAX lowering instead of the simulator; then zeros are equal,
+    because sums over devices begin with 0.0, and subnormal numbers, which XLA's CPU treats as 0, count as zeros.
+    `machine` and `windowed_einsum` are as for `spmdc.partition`. Raises NotEquivalentError, with the smallest program
+    that could be found if `shrink`; hypothesis's own shrinking is then best turned off.
     """
 
     decide = _random_strategies(seed) if any_strategies else None
@@ -253,14 +253,14 @@ class _Failure:
 
     @property
     def manner(self) -> type:
-        """What a smaller program must have in common with this one."""
+        """What a smaller program's failure must have in common with this one."""
         return type(self.cause)
 
 
 def _failure(
     program: Program, split: Callable[[Program], PartitionedProgram], *, jax: bool, seed: int, anything: bool
 ) -> _Failure | None:
-    """What goes wrong, if anything does."""
+    """The failure, if there is one."""
     arrays = inputs_for(program, seed, anything=anything)
     expected = evaluate(program, *arrays)
     try:
@@ -283,7 +283,8 @@ def _alike_on_devices(want: Array, got: Array) -> bool:
 def _shrunk(
     program: Program, find: Callable[[Program], _Failure | None], manner: type, small_of: int | None
 ) -> Program:
-    """The smallest program found that fails in the same manner; also exact, if the inputs are small ones of a seed."""
+    """The smallest program found that fails in the same way. It must also be exact if the inputs are a seed's small
+    ones."""
 
     def fails(candidate: Program) -> bool:
         try:
@@ -298,7 +299,7 @@ def _shrunk(
 
 
 def _random_strategies(seed: int) -> Decide:
-    """Decides for every op by chance, not only for the cheapest strategies; equal seeds decide alike."""
+    """Decides for every op at random, not only between the cheapest strategies; equal seeds decide equally."""
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op

@@ -1,10 +1,10 @@
-"""What all tests share: how many examples hypothesis draws, eight devices for jax, and golden files.
+"""The setup that all tests share: the number of hypothesis examples, eight devices for jax, and golden files.
 
-What runs on devices is checked to communicate as reported (`tests/support/executed.py`).
+Programs that run on devices are checked to communicate as reported (`tests/support/executed.py`).
 
-`ci` draws the same examples in every run, so that only a change can make a test fail; `soak` looks for new ones.
-jax reads the environment when a test first imports it, so no test needs to ask, and tests without jax do not wait
-for it.
+`ci` draws the same examples in every run, so that only a change can make a test fail; `soak` draws new ones. jax reads
+the environment when a test first imports it, so tests need not request anything, and tests without jax do not wait for
+it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests of other parts out."""
+    """Deselects the tests of other parts."""
     part, count = (int(n) for n in config.getoption("--part").split("/"))
     if not 1 <= part <= count:
         raise pytest.UsageError(f"--part={part}/{count}: the parts are 1/{count} to {count}/{count}")
@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays: collecting garbage need not look at it, and is done less often. It took a tenth of
-    the tests' time."""
+    """Freezes the imported modules, so that garbage collection does not examine them, and collects less often.
+    Collection took a tenth of the tests' time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

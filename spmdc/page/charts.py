@@ -1,6 +1,6 @@
 """Charts of a page, as SVG: the step by streams, memory, the roofline, bars.
 
-Lines and letters are in the colour of the page; what belongs to a line of the source has it in `data-line`.
+Lines and letters have the colour of the page; elements that belong to a line of the source have it in `data-line`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9
 
 
 def timeline(events: Sequence[Mapping[str, Any]]) -> str:
-    """What a device does when: a lane for computation and for each set of axes, the critical path outlined. Of a step
-    of very many ops, those that take longest are drawn."""
+    """The timeline of a device: a lane for computation and for each set of axes, with the critical path outlined. If a
+    step has very many ops, the longest are drawn."""
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     done = [e for e in events if e["ph"] == "X"]
     end = max((e["ts"] + e["dur"] for e in done), default=0.0)
@@ -51,7 +51,7 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kinds(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The kinds of ops, those that take longest first."""
+    """The kinds of ops, the slowest first."""
     seconds: dict[str, float] = {}
     for e in events:
         seconds[e["cat"]] = seconds.get(e["cat"], 0.0) + e["dur"]
@@ -59,7 +59,7 @@ def _kinds(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def memory(events: Sequence[Mapping[str, Any]]) -> str:
-    """The bytes that values take over the step, and where they are most."""
+    """The bytes of live values over the step, with the peak."""
     points = [(e["ts"], e["args"]["bytes"]) for e in events if e["ph"] == "C"]
     end = max((e["ts"] + e["dur"] for e in events if e["ph"] == "X"), default=0.0)
     most = max((nbytes for _, nbytes in points), default=0)
@@ -86,7 +86,7 @@ def memory(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def roofline(rows: Sequence[CostRow], machine: Machine) -> str:
-    """Operations a second against operations for each byte of memory, below what the machine can do."""
+    """Operations a second against operations for each byte of memory, with the machine's limits."""
     points = [(r, r.flops / r.touched, r.flops / r.seconds) for r in rows if r.flops and r.touched and r.seconds]
     if not points:
         return ""
@@ -123,7 +123,7 @@ def roofline(rows: Sequence[CostRow], machine: Machine) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """A bar for each label and number, with a text behind it; the longest."""
+    """A bar for each label and number, followed by a text, for the largest numbers."""
     shown = sorted((row for row in rows if row[1]), key=lambda row: -row[1])[:_MOST_BARS]
     if not shown:
         return ""
@@ -140,8 +140,9 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def exchange(before: Placement, after: Placement, itemsize: float) -> str:
-    """Who sends how much to whom, where a tensor goes from one placement to another: a row for each sender, a column
-    for each receiver. What several devices have comes from the first of them; nothing is drawn of many devices."""
+    """The bytes between each sender and receiver when a tensor goes from one placement to another: a row for each
+    sender, a column for each receiver. Elements that several devices have come from the first of them. Empty if there
+    are many devices."""
     if not 1 < after.sharding.mesh.size <= _MOST_DEVICES:
         return ""
     devices = sorted(device for block in after.blocks() for device in block.devices)
@@ -181,7 +182,7 @@ def _rect(x: float, y: float, width: float, height: float, style: str, about: Se
 
 
 def _line(place: str) -> str:
-    """The file and line that something belongs to, without a column."""
+    """The file and line of an element, without a column."""
     parts = place.split(":")
     numbers = [part for part in parts[1:] if part.isdecimal()]
     return f'data-line="{escape(":".join([parts[0], numbers[0]]), quote=True)}"' if numbers else ""

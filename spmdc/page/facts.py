@@ -1,4 +1,4 @@
-"""What a page about a partitioned program tells, from what plans, costs and reasons say."""
+"""The contents of a page about a partitioned program, from plans, costs and reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spmdc.reports.groups import By
 from spmdc.reports.why import explanation
 
 _MOST_EXPLAINED = 10
-"""Reshards whose alternatives are asked for, which each takes as long as a few plans."""
+"""The most reshards whose alternatives are computed. Each takes as long as a few plans."""
 _MOST_EXPLAINED_OPS = 2_000
 _MOST_PICTURES = 400
 _MOST_HALOS = 40
@@ -34,7 +34,7 @@ _MOST_LINES_OF_REASONS = 24
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value of a line: its type with its sharding, why that is so, and how it lies on the devices."""
+    """A value of a line: its type with its sharding, the reasons, and its placement on the devices."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the source, and what its ops take."""
+    """A line of the source, and the cost of its ops."""
 
     number: int
     text: str
@@ -56,8 +56,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Move:
-    """A reshard of the plan: what it is for, how the value lies before and behind, and what else the op that needs it
-    could do."""
+    """A reshard of the plan: its purpose, the value's placements before and after, and the alternatives for the op that
+    needs it."""
 
     value: str
     line: str
@@ -75,7 +75,7 @@ class Move:
 
 @dataclass
 class Facts:
-    """A program, its plan and what it became."""
+    """A program, its plan and the partitioned program."""
 
     program: Program
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -94,7 +94,7 @@ class Facts:
 
     @cached_property
     def costs(self) -> Mapping[By, Cost]:
-        """What is taken by line, kind of op and mesh axis, that which takes longest first."""
+        """The cost by line, kind of op and mesh axis, the slowest first."""
         machine = self.plan.options.machine
         return costs_of(self.partitioned.program, machine, ("line", "kind", "axis"), self.partitioned.source)
 
@@ -134,7 +134,7 @@ class Facts:
 
     @cached_property
     def _values_of_lines(self) -> Mapping[str, list[tuple[str, Value]]]:
-        """The values that a line gives a name, and the parameters of functions, each once."""
+        """The values that each line names, and the parameters of functions, each once."""
         found: dict[str, dict[str, tuple[str, Value]]] = {}
         for function in self.partitioned.propagated.program.functions.values():
             for value in values_within(function.body):
@@ -154,7 +154,7 @@ class Facts:
 
     @cached_property
     def _drawn(self) -> dict[str, int]:
-        """How many pictures and reasons there are: of larger programs, what comes later has none."""
+        """The number of pictures and reasons: in larger programs, later lines have none."""
         return {"pictures": 0, "reasons": 0}
 
     def _tensor(self, function: str, value: Value) -> Tensor:
@@ -172,17 +172,17 @@ class Facts:
         self._drawn[what] += 1
         return self._drawn[what] <= most
 
-    # What is sent.
+    # Communication.
 
     def halos(self) -> list[tuple[str, str]]:
-        """What the halo exchanges of the entry are for, and pictures of them."""
+        """The purposes of the entry's halo exchanges, and pictures of them."""
         is_small = sum(1 for _ in all_ops(self.program)) <= _MOST_EXPLAINED_OPS
         found = itertools.islice(halos(self.partitioned.program) if is_small else (), _MOST_HALOS)
         drawn = ((halo.title, halo.svg()) for halo in found)
         return [(title, drawing) for title, drawing in drawn if drawing]
 
     def moves(self) -> list[Move]:
-        """The reshards of the plan that send something, those that take longest first."""
+        """The reshards of the plan that communicate, the slowest first."""
         ops = [op for op in all_ops(self.plan.program) if is_reshard(op) and self.plan_cost.ops[op].received]
         ops.sort(key=lambda op: -self.plan_cost.ops[op].seconds)
         is_small = sum(1 for _ in all_ops(self.program)) <= _MOST_EXPLAINED_OPS
@@ -215,7 +215,7 @@ class Facts:
         )
 
     def _alternatives(self, name: str) -> str:
-        """What the op could do that makes a value; nothing of one that has no strategies."""
+        """The possible strategies of the op that makes a value; empty for one without strategies."""
         try:
             return str(self.plan.explain(name))
         except SpmdcError:

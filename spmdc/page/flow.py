@@ -30,14 +30,14 @@ class _Group:
 
 
 def by_function(program: Program, costs: Mapping[Op, OpCost], source: Program) -> str:
-    """A box for each function of the program that this is a plan of; nothing if there is only one."""
+    """A box for each function of the program that this is a plan of; empty if there is only one."""
     function_of = grouping(program, "function", source)
     names = {function_of(op) for op in program.main.body.ops}
     return _drawing(program, costs, function_of) if len(names) > 1 else ""
 
 
 def by_line(program: Program, costs: Mapping[Op, OpCost]) -> str:
-    """A box for each line; of a program of many lines, for so many that follow one another."""
+    """A box for each line; if the program has many lines, for several consecutive ones."""
     return _drawing(program, costs, _line)
 
 

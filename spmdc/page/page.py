@@ -1,4 +1,4 @@
-"""Facts as a page of HTML: one file, which needs nothing else and no network."""
+"""The HTML page: a single file, which needs nothing else and no network."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @uncollected()
 def page_of(facts: Facts, comparison: object = None, other: tuple[str, Plan] | None = None) -> str:
-    """The page about a program: with a `comparison`, as `spmdc.compare` makes it, beside what XLA makes of it; with an
-    `other` plan and its name, beside that. Raises SpmdcError if the program cannot be partitioned."""
+    """The page about a program: with a `comparison`, from `spmdc.compare`, beside XLA's result; with an `other` plan
+    and its name, beside that plan. Raises SpmdcError if the program cannot be partitioned."""
     cost, machine = facts.cost, Machine.of(facts.plan.options.machine)
     events: list[dict[str, Any]] = facts.trace["traceEvents"]
     lines = [(source.name, list(facts.lines(source))) for source in facts.sources]
@@ -64,7 +64,7 @@ def page_of(facts: Facts, comparison: object = None, other: tuple[str, Plan] | N
 
 
 _MOST_OPS = 3_000
-"""Of a plan that is on the page as a text."""
+"""The most ops of a plan that is on the page as a text."""
 
 
 def _seconds(rows: Sequence[CostRow]) -> list[tuple[str, float, str]]:

@@ -1,4 +1,4 @@
-"""Which boxes of a tensor move where, from one sharding to another: the tensor, cut as both of them cut it."""
+"""The boxes of a tensor that move in a reshard: the tensor, cut wherever one of the two shardings cuts it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spmdc.pictures.plane import Plane, numbers, span
 from spmdc.pictures.svg import FONT, color_of, lettered, rect, text_width
 
 _MOST = 24
-"""Boxes along a dim: more are not drawn."""
+"""The most boxes along a dim that are drawn."""
 _LEFT, _TOP, _LINE, _LEAST, _HIGH = 64, 40, 14, 30, 26
 _STAYS = "stays"
 
 
 def boxes(before: Placement, after: Placement) -> str:
-    """An SVG element: each box in the colour of the block that it was in, with who had it and who gets it, and the new
-    blocks in thick lines. Of a tensor that is cut along more than two dims, the first place of the others. Empty if
-    there are too many boxes, or if the devices are not those of one mesh."""
+    """An SVG element: each box in the colour of its old block, with its old and new owners, and the new blocks in thick
+    lines. If the tensor is cut along more than two dims, index 0 of the others is drawn. Empty if there are too many
+    boxes, or if the devices are not those of one mesh."""
     rows, columns = _drawn_dims(before, after)
     across, down = (_cuts(before, after, dim) for dim in (columns, rows))
     if max(len(across), len(down)) > _MOST + 1 or before.sharding.mesh.size != after.sharding.mesh.size:
@@ -50,7 +50,7 @@ def boxes(before: Placement, after: Placement) -> str:
 
 
 def _drawn_dims(before: Placement, after: Placement) -> tuple[int | None, int | None]:
-    """The two dims that are drawn, as rows and as columns: those that are split before or behind come first."""
+    """The two dims that are drawn, as rows and as columns: those that are split before or after come first."""
     split = [d for d in range(len(before.shape)) if before.parts[d] > 1 or after.parts[d] > 1]
     if len(split) > 2:
         return split[-2], split[-1]
@@ -60,7 +60,7 @@ def _drawn_dims(before: Placement, after: Placement) -> tuple[int | None, int | 
 
 
 def _cuts(before: Placement, after: Placement, dim: int | None) -> list[int]:
-    """Where some box begins along a dim, and behind the last."""
+    """Where boxes begin along a dim, and the end of the last."""
     if dim is None:
         return [0, 1]
     ends = (placement.extent(dim, part) for placement in (before, after) for part in range(placement.parts[dim]))
@@ -68,7 +68,7 @@ def _cuts(before: Placement, after: Placement, dim: int | None) -> list[int]:
 
 
 def _own_cuts(placement: Placement, dim: int | None, cuts: Sequence[int]) -> list[int]:
-    """Which of the cuts are those of this placement, by number."""
+    """The numbers of those cuts that this placement has."""
     if dim is None:
         return [0, 1]
     ends = {end for part in range(placement.parts[dim]) for end in placement.extent(dim, part)}
@@ -80,7 +80,7 @@ def _pairs(cuts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class _Cell:
-    """A box that neither sharding cuts, by its first element along the dims that are drawn."""
+    """A box that neither sharding cuts, by its first element along the drawn dims."""
 
     def __init__(self, before: Placement, after: Placement, first: dict[int | None, int]) -> None:
         self.before, (had, gets) = before, (_block_with(p, first) for p in (before, after))

@@ -27,7 +27,8 @@ from spmdc.pictures.svg import FONT, hue, lettered, rect, text_width
 
 _MOST_DEVICES, _MOST_ELEMENTS = 16, 1 << 20
 _FIRST = 1 << 10
-"""The number of the first element: larger than any filling number, and as small as the last element's allows."""
+"""The number of the first element: larger than any fill value, and small enough that the last element's number is
+exact."""
 _LEFT, _TOP, _ROW, _LINE, _WIDTH = 72, 26, 22, 16, 560
 
 

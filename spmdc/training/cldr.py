@@ -1,7 +1,7 @@
-"""Parallel phrases from Unicode's locale data (CLDR), which the package Babel has: the names of territories, languages,
-scripts, currencies, units, months and days, and written dates and numbers, of some 260 locales and in English.
+"""Parallel phrases from Unicode's locale data (CLDR), through the package Babel: the names of territories, languages,
+scripts, currencies, units, months and days, and written dates and numbers, in some 260 locales and in English.
 
-That is real text, and as uneven as GShard's: from a hundred phrases of a locale to more than a thousand.
+This is real text, and as unevenly distributed as GShard's: from a hundred phrases of a locale to more than a thousand.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ Names = Mapping[str, str]
 
 @cache
 def locale_names() -> tuple[str, ...]:
-    """The locales, such as `de` and `sr_Latn`: one for a language in each of its scripts, and none for a territory."""
-    # Imported late, as Babel comes with an extra, and as is each below.
+    """The locales, such as `de` and `sr_Latn`: one for a language in each of its scripts, without those of
+    territories."""
+    # Imported late, like each import below, because Babel comes with an extra.
     from babel import localedata
 
     names = (name for name in localedata.locale_identifiers() if name not in ("root", "en"))
@@ -27,7 +28,7 @@ def locale_names() -> tuple[str, ...]:
 
 
 def why_not(name: str) -> tuple[str, str]:
-    """Why there are no phrases of a locale that Unicode has, and what helps; empty if it has none of this name."""
+    """Why a locale of Unicode has no phrases, and help; empty if there is no locale with this name."""
     from babel import localedata
 
     language, *parts = name.split("_")
@@ -40,8 +41,8 @@ def why_not(name: str) -> tuple[str, str]:
 
 
 def phrases_of(locale: str, kind: str) -> Iterator[tuple[str, str]]:
-    """What the locale has of a kind, each with its English; without what English calls the same, and without what
-    stands in the place of names that a locale does not have (`M01`)."""
+    """The locale's phrases of a kind, each with its English, except those that are the same in English, and
+    placeholders for names that a locale does not have (`M01`)."""
     english, lacking = _names("en", kind), _names("root", kind)
     for key, text in _names.__wrapped__(locale, kind).items():
         if key in english and text not in (english[key], lacking.get(key)):
@@ -56,7 +57,7 @@ def _names(locale: str, kind: str) -> Names:
 
 
 def _calendar(of: str) -> Callable[[Any], Names]:
-    """The names of months or days, by themselves and in short."""
+    """The names of months or days, stand-alone and abbreviated."""
 
     def names(locale: Any) -> Names:
         forms = getattr(locale, of)["format"]
@@ -100,4 +101,4 @@ KINDS: Mapping[str, Callable[[Any], Names]] = MappingProxyType(
         "numbers": _numbers,
     }
 )
-"""The kinds of phrases; each gives a locale's by keys that all locales share."""
+"""The kinds of phrases. Each returns a locale's phrases by keys that all locales share."""

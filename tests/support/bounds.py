@@ -1,4 +1,4 @@
-"""What no partitioner can avoid: the bytes that devices lack."""
+"""Lower bounds for any partitioner: the bytes that devices lack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def reshard_lower_bound(shape: Sequence[int], itemsize: int, source: Sharding, target: Sharding) -> int:
-    """Bytes that the device that lacks most of its new shard must receive. Both are on one mesh, and not partial."""
+    """The bytes that the device which lacks most of its new shard must receive. Both shardings are on one mesh, and not
+    partial."""
     needed = held = np.ones(source.mesh.shape, np.int64)
     for dim, n in enumerate(shape):
         (have, have_end), (want, want_end) = (_shards(s, dim, n) for s in (source, target))
@@ -24,7 +25,7 @@ def reshard_lower_bound(shape: Sequence[int], itemsize: int, source: Sharding, t
 
 
 def _shards(sharding: Sharding, dim: int, n: int) -> tuple[Ints, Ints]:
-    """Where the shard of each device begins and ends, by its place in the mesh."""
+    """Where the shard of each device begins and ends, by the device's position on the mesh."""
     axes = sharding.dims[dim].axes
     index = np.zeros(sharding.mesh.shape, np.int64)
     coordinates = _coordinates(sharding.mesh)

@@ -1,4 +1,4 @@
-"""The fixture that the tests of the command line share: a folder with a program, and a way to run commands there."""
+"""The fixture of the command line tests: a folder with a program, and a function that runs commands there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UGLY = "mesh (x=4,   y=2)\n\n\n\ndef  main(a: f32[16@x,32])->(out: f32[16,32]) {
 
 @dataclass
 class Ended:
-    """What a command left behind."""
+    """The outcome of a command."""
 
     status: int
     out: str
@@ -37,7 +37,7 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """What was printed, which is what its schema says."""
+        """The printed JSON, checked against its schema."""
         return named(json.loads(self.out))
 
 
@@ -46,7 +46,7 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def spmdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in a folder that holds PROGRAM as p.spmd."""
+    """Runs a command in a folder with PROGRAM as p.spmd."""
     monkeypatch.chdir(tmp_path)
     Path("p.spmd").write_text(PROGRAM)
 

@@ -1,8 +1,9 @@
-"""What tests run on devices XLA compiles as ever, but LLVM, behind it, without optimising: in a fraction of the time.
+"""Compiles what tests run on devices with XLA's usual optimisations, but without those of LLVM: in a fraction of the
+time.
 
-With JAX 0.10, XLA's older emitter of loops writes what LLVM gets. What is about XLA's compiler itself is marked
-`optimised`, and compiled as it is for users; and so is all that is measured, and all that `make soak` runs. Modules are
-written into contexts that they share.
+With JAX 0.10, XLA's older emitter of loops generates LLVM's input. Tests of XLA's compiler itself are marked
+`optimised`, and compiled as for users; so is everything that is measured, and everything that `make soak` runs. Modules
+are written into shared contexts.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _WITH_THE_OLDER_EMITTER: Mapping[str, str | int | bool] = {
 """Options that later versions do not have."""
 
 _MEASURED = ("benchmarks", "outside")
-"""The folders of tests that compare times with those of `jax.jit`."""
+"""The folders of tests whose times are compared with those of `jax.jit`."""
 
 _optimises = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """From now on is compiled without optimising, unless the tests soak."""
+    """Turns off LLVM's optimisations, unless the tests soak."""
     config.addinivalue_line("markers", "optimised: what runs on devices is compiled as it is for users")
     if config.getoption("--hypothesis-profile") != "soak":
         when_imported("jax._src.compiler", _compile_cheaply)
@@ -46,7 +47,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _compile_cheaply(compiler: Any) -> None:
-    """Options that a test gives itself go before."""
+    """Changes the default compiler options; those of a test itself take precedence."""
     from jax.version import __version_info__
 
     cheap = {**_NOT_OPTIMISED, **(_WITH_THE_OLDER_EMITTER if __version_info__ < (0, 11) else {})}
@@ -61,11 +62,12 @@ def _compile_cheaply(compiler: Any) -> None:
 
 
 _SHARED = 200
-"""So many modules share an MLIR context, which keeps the types and attributes of all of them."""
+"""The number of modules that share an MLIR context, which keeps the types and attributes of all of them."""
 
 
 def _share_contexts(mlir: Any) -> None:
-    """JAX makes a context for each module, and loads all dialects into it: more work than most modules of tests."""
+    """JAX makes a context for each module, and loads all dialects into it, which is more work than most modules of
+    tests."""
     make, modules = mlir.make_ir_context, itertools.count()
 
     @functools.lru_cache(maxsize=1)

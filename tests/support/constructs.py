@@ -1,5 +1,5 @@
-"""Modules that XLA's and MLIR's parsers accept, of every construct that places a tensor, sends it, or computes by a
-function: written out from tables, in all combinations of a spelling and a place."""
+"""Modules that XLA's and MLIR's parsers accept, with every construct that shards a tensor, communicates, or computes by
+a function: generated from tables, in all combinations of a spelling and a place."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Construct:
-    """A module, and what it computes: by a numpy function, by XLA on one device (None), or, of a module by hand, by
-    nothing but its own text (`is_by_hand`)."""
+    """A module, and its expected results: from a numpy function, from XLA on one device (None), or, for a manually
+    partitioned module, from its own text (`is_by_hand`)."""
 
     name: str
     text: str
@@ -137,7 +137,8 @@ AXIS = {
 
 
 def collectives_in_regions() -> Iterator[Construct]:
-    """Along each axis, in groups that are listed, said by axes of a mesh, and by axes of a mesh in the op."""
+    """Collectives along each axis, in groups that are listed, expressed in axes of a declared mesh, or in axes of a
+    mesh in the op."""
     for (axis, (listed, n)), how in itertools.product(
         AXIS.items(), ("listed", "of axes", "of axes of a mesh in the op")
     ):
@@ -234,7 +235,7 @@ USES = {
 def bodies() -> Iterator[Construct]:
     for (name, body), (use, entry), split in itertools.product(BODIES.items(), USES.items(), ("[8,1]", "[2,4]")):
         if name == "difference" and use in ("reduce", "reduce_window"):
-            continue  # It is not associative, and what it gives depends on an order that nothing says.
+            continue  # It is not associative, and its result depends on an unspecified order.
         before = f"body {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  {body}\n}}\n\n"
         param = f"  p = f32[8,8] parameter(0), sharding={{devices={split}<=[8]}}\n"
         yield Construct(f"{use} {name} {split}", hlo(param + entry, before))
@@ -254,7 +255,7 @@ WINDOWS = {
 
 
 def selections() -> Iterator[Construct]:
-    """Each function with each other one, and each with all windows."""
+    """Each selecting function with each scattering one, and each with all windows."""
     bodies, windows = {"sum": ADDED, "maximum": LARGER, "second": BODIES["second"]}, list(WINDOWS.items())
     for (i, (name, select)), (j, (combine, body)) in itertools.product(
         enumerate(SELECTORS.items()), enumerate(bodies.items())
@@ -283,7 +284,7 @@ def rounded_at_random() -> Iterator[Construct]:
 
 
 def shapes_that_are_told() -> Iterator[Construct]:
-    """By values that only the run knows, where the types of results know them, too."""
+    """Shapes from run-time values, with result types that are static anyway."""
     ops = {
         "dynamic_reshape": (f'"stablehlo.dynamic_reshape"(%x, %s) : ({T}, tensor<2xi32>) -> ', (4, 16)),
         "dynamic_iota": ('"stablehlo.dynamic_iota"(%s) <{iota_dimension = 1 : i64}> : (tensor<2xi32>) -> ', (4, 16)),
@@ -305,7 +306,7 @@ def shapes_that_are_told() -> Iterator[Construct]:
 
 
 def shapes_that_follow() -> Iterator[Construct]:
-    """From those of the arguments: through arithmetic, and into a function."""
+    """Shapes that follow from those of the arguments: through arithmetic, and into a function."""
     sizes = (
         f"func.func @main(%x: {T}) -> tensor<?xf32> {{\n"
         f"  %d = stablehlo.get_dimension_size %x, dim = 0 : ({T}) -> tensor<i32>\n"
@@ -427,7 +428,7 @@ func.func private @half() -> tensor<f32> {
 
 
 def regions_in_regions() -> Iterator[Construct]:
-    """One along an axis of the mesh, and in it two along the other axis, one of which takes nothing."""
+    """A region along an axis of the mesh, with two nested ones along the other axis, one of which has no operands."""
 
     def expected(x: Array) -> Array:
         sums: Array = x.reshape(8, 4, 4).sum(1) + np.arange(8, dtype=np.float32)[:, None] // 4
@@ -455,11 +456,11 @@ REFUSED = {
     "stochastic rounding to floats": ("E702", "  p = f32[8] parameter(0)\n  r = u32[8] parameter(1)\n"
                                     "  ROOT s = bf16[8] stochastic-convert(p, r)"),
 }  # fmt: skip
-"""What has a diagnostic of this code."""
+"""Modules that are rejected with this diagnostic code."""
 
 
 def all_constructs() -> list[Construct]:
-    """All that are imported."""
+    """All constructs that are imported."""
     return [
         *hlo_shardings(), *shardy_shardings(), *shardy_ops(), *collectives_in_regions(), *sorts(), *bodies(),
         *selections(), *rounded_at_random(), *shapes_that_are_told(), *shapes_that_follow(), *regions_in_regions(),

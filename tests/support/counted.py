@@ -1,4 +1,4 @@
-"""How much work something is: the instructions that Python executes for it, which are the same in each run."""
+"""Measures work by the number of Python bytecode instructions, which is the same in each run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 
 def instructions(work: Callable[[], object]) -> int:
-    """How many of Python's instructions the call takes; what is written in C counts as one each time that it is
-    called."""
+    """The number of Python bytecode instructions that the call executes; a call of a C function counts as one."""
     count = 0
 
     def step(frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
@@ -30,8 +29,8 @@ def instructions(work: Callable[[], object]) -> int:
 
 
 def growth(work: Callable[[int], Callable[[], object]], sizes: Sequence[int]) -> float:
-    """By how much the work on something that is prepared of the larger size is more, relative to the sizes: 1.0 of what
-    is linear, and as much as they differ by of what is quadratic. What the first run alone does counts for neither: it
-    fills caches, and Python 3.13 does not report all instructions of code that it traces for the first time."""
+    """The growth of the work on prepared inputs of two sizes, relative to the sizes: 1.0 if it is linear, and their
+    ratio if it is quadratic. Each is run once before it is counted, because the first run fills caches, and Python 3.13
+    does not report all instructions of code that it traces for the first time."""
     _, small, large = (instructions(work(size)) for size in (sizes[0], *sizes))
     return large / small * sizes[0] / sizes[1]

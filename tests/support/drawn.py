@@ -1,4 +1,4 @@
-"""How many examples properties draw."""
+"""The number of examples that properties draw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """The examples of a property that draws `count` of them where others draw hypothesis's hundred, and so many times
-    more under a profile that draws more, as `soak` does."""
+    """The number of examples for a property that draws `count` of them by default. Profiles that draw more than
+    hypothesis's default of a hundred, such as `soak`, scale it."""
     profile = settings.get_profile(settings.get_current_profile_name())
     return count * profile.max_examples // 100

@@ -1,4 +1,4 @@
-"""An editor that talks to `spmdc lsp` over its standard input and output, as people's do."""
+"""An editor that communicates with `spmdc lsp` over its standard input and output, as real ones do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pygls.lsp.client import LanguageClient
 
 Answer = TypeVar("Answer")
 _PATIENCE = 60
-"""Seconds within which a server that works has answered."""
+"""The seconds within which a working server answers."""
 
 
 class Editor:
-    """One server, and a client whose requests are waited for."""
+    """One server, and a client that waits for its answers."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -58,13 +58,13 @@ class Editor:
             self.news.notify_all()
 
     def message(self) -> str:
-        """What the server showed last."""
+        """The last message that the server showed."""
         with self.news:
             assert self.news.wait_for(lambda: self.shown, _PATIENCE)
             return self.shown[-1]
 
     def open(self, name: str, text: str) -> str:
-        """Opens a document, and returns what it is called."""
+        """Opens a document, and returns its URI."""
         uri = f"file:///{name}"
         document = types.TextDocumentItem(uri, "spmd", 0, text)
         self.loop.call_soon_threadsafe(self.client.text_document_did_open, types.DidOpenTextDocumentParams(document))
@@ -79,7 +79,7 @@ class Editor:
         self.loop.call_soon_threadsafe(self.client.text_document_did_change, params)
 
     def diagnostics(self, uri: str, count: int = 1) -> list[types.Diagnostic]:
-        """What the server published of a document the `count`-th time."""
+        """The diagnostics that the server published for a document the `count`-th time."""
         with self.news:
             assert self.news.wait_for(lambda: len(self.published.get(uri, ())) >= count, _PATIENCE)
             return self.published[uri][count - 1]

@@ -1,11 +1,12 @@
-"""Every SPMD program that a test runs on devices executes what `collectives()` reports, and nothing else.
+"""Checks that every SPMD program that a test runs on devices executes exactly the collectives that `collectives()`
+reports.
 
-The first run of each program reads the module that XLA has optimised for it. Of each kind as many collectives are
-executed as reported, of as many bytes, but for what XLA saves in joining all_reduces: those are as many bytes in
-fewer. Collectives that send nothing, of no elements or along axes of one device, do not count. XLA's CPU sends 16-bit
-floats as 32 bits, and of elements that share a byte each as one: each collective of such elements may have so many
-more. Programs that are drawn at random compute the same twice, and for nobody, in ways that XLA sees through: of them,
-none executes more than is reported.
+The first run of each program reads its module as optimised by XLA. For each kind, as many collectives must be executed
+as reported, with as many bytes, except where XLA joins all_reduces: the bytes are then the same in fewer collectives.
+Collectives that send nothing, with no elements or along axes of one device, do not count. XLA's CPU backend sends
+16-bit floats as 32 bits, and each element that shares a byte as a whole one: collectives of such elements may send
+correspondingly more. Programs that are drawn at random compute equal or unused values, which XLA may detect: they must
+not execute more than is reported.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from spmdc.reports.hlo_collectives import collectives_of_hlo
 
 
 def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None:
-    """Asserts that an optimised module communicates what the SPMD program that it is made of says; or, unless
+    """Asserts that an optimised module communicates as the SPMD program that it was compiled from reports; or, unless
     `exactly`, no more.
 
-    If a loop's trips are not known, one turn is compared. What is in a loop that never runs may be in the module, once:
-    of some XLA does not see it. Programs are left out, as only tests write them, with
-    collectives along the axes of a mesh of another device order than JAX's: each has a permute before and behind it.
+    If a loop's trip count is unknown, one iteration is compared. A loop that never runs may be in the module, and
+    counts once, because XLA does not detect all such loops. Programs with collectives along the axes of a mesh in
+    another device order than JAX's, which only tests write, are skipped: each such collective has a permute before and
+    after it.
     """
     program = write_reductions(program, TPU_V3)
     axes = ProgramAxes(program)
@@ -59,12 +61,13 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
     if not exactly:
         return
     assert all(theirs[k] >= fewest[k] for k in separate), f"executed {dict(theirs)}, reported {dict(ours)}"
-    joined = fewest - theirs  # Each byte count is rounded up, so that of one for several is less by less than one each.
+    joined = fewest - theirs  # Byte counts are rounded up, so the one of a joined op is less by under one byte each.
     assert least - joined <= received, f"executed {dict(received)} bytes, reported {dict(least)}"
 
 
 def _widening(op: Op) -> int:
-    """By how much what XLA's CPU sends may be more: it adds floats in up to 32 bits, and unpacks bytes."""
+    """The factor by which XLA's CPU backend may send more: it sums floats in up to 32 bits, and unpacks elements that
+    share bytes."""
     dtype = op.operands[0].dtype
     if dtype.is_float and dtype.bits < 32:
         adds = op.name in ("all_reduce", "reduce_scatter")
@@ -73,7 +76,8 @@ def _widening(op: Op) -> int:
 
 
 class Checked:
-    """A jitted function on a mesh that is checked when it first runs. Part of another function it is not compiled."""
+    """A jitted function on a mesh that is checked when it first runs. It is not checked as a part of another
+    function."""
 
     def __init__(self, jitted: Any, program: Program) -> None:
         self._jitted = jitted
@@ -93,7 +97,7 @@ class Checked:
 
 
 def _check_programs(running: Any) -> None:
-    """What `to_jax` gives is checked, and what is drawn at random, which runs with what cuts its arguments in one."""
+    """Checks the results of `to_jax`, and random programs, which run together with the cutting of their arguments."""
     compile_program = running.compile_program
 
     @functools.wraps(compile_program)
@@ -117,7 +121,7 @@ def _check_programs(running: Any) -> None:
 
 
 def _check_functions(execution: Any) -> None:
-    """What functions of `spmdc.jit` run is checked."""
+    """Checks what functions of `spmdc.jit` run."""
     compiled = execution.Execution.compiled.func
 
     @functools.wraps(compiled)
@@ -131,6 +135,6 @@ def _check_functions(execution: Any) -> None:
 
 
 def check_what_runs() -> None:
-    """From now on whatever runs on devices is checked. The modules that run it must not be imported yet."""
+    """Installs the checks for everything that runs on devices. The modules that run it must not be imported yet."""
     when_imported("lowering.jax.running", _check_programs)
     when_imported("spmdc.frontends.jax.execution", _check_functions)

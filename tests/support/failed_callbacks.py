@@ -1,4 +1,4 @@
-"""What failed callbacks leave behind in JAX, taken away."""
+"""Clears the state that failed callbacks leave in JAX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jax._src import dispatch
 
 
 def forget_failures() -> None:
-    """JAX keeps the last effects of each device, and raises the errors of those that failed to whoever awaits effects
-    next, if only in another test."""
+    """JAX keeps the last effects of each device, and raises the errors of failed ones in the next call that awaits
+    effects, possibly in another test."""
     tokens: Any = dispatch.runtime_tokens
     tokens.clear()

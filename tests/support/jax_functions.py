@@ -1,7 +1,7 @@
-"""Functions as people write them with jax.numpy, drawn at random: programs that importing rewrites.
+"""Random functions in the style of user code with jax.numpy: programs that the importer simplifies.
 
-A function is a row of steps, each of which takes values that there are and gives another. A step draws by a number of
-its own, once it sees the shapes. All numbers are small integers, so that equality is exact.
+A function is a sequence of steps, each of which takes existing values and returns another. A step draws with its own
+seed, once it sees the shapes. All numbers are small integers, so that equality is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import spmdc
 Array = Any
 Rng = np.random.Generator
 Step = Callable[[Rng, Array, Array], Array]
-"""From a value, and another of any shape, to the next; None where it does not apply."""
+"""From a value, and another of any shape, to the next one; None if it does not apply."""
 
 STEPS: dict[str, Step] = {}
 _behind_barrier: Any = lax.optimization_barrier
@@ -29,7 +29,7 @@ MESH = {"x": 3, "y": 2}
 _SHARDINGS = ("P('x')", "P('y')", "P(None, 'x')", "P('x', 'y')", "P(None, ('y', 'x'))", "P()")
 SHAPES = ((7, 6), (12,), (2, 4, 3), ())
 _MOST = 400
-"""Elements of a value: a step that gives more is left out."""
+"""The most elements of a value: a step that returns more is skipped."""
 
 
 def step(f: Step) -> Step:
@@ -62,7 +62,7 @@ def _numbers(rng: Rng, shape: Sequence[int]) -> Array:
 
 
 def _small(x: Array) -> Array:
-    """Of small numbers again, what has grown."""
+    """Reduces numbers that have grown to small ones."""
     return x if x.dtype == bool else jnp.where(jnp.abs(x) > 60, lax.rem(x, jnp.asarray(31, x.dtype)), x)
 
 
@@ -356,7 +356,7 @@ def contracted(rng: Rng, x: Array, other: Array) -> Array:
 
 @step
 def numbered(rng: Rng, x: Array, other: Array) -> Array:
-    """What is computed of positions alone, most of which is known."""
+    """Values that are computed from positions only, most of which are known."""
     y, d = _numeric(x), _dim(rng, x)
     n = x.shape[d]
     a, b = (int(v) for v in rng.integers(1, 4, 2))
@@ -397,7 +397,7 @@ def numbered(rng: Rng, x: Array, other: Array) -> Array:
 
 @step
 def filtered(rng: Rng, x: Array, other: Array) -> Array:
-    """Images under filters and pools, padded before or by them, and what their gradients are."""
+    """Filters and pools on images, padded before or by the op, and their gradients."""
     y = jnp.clip(_numeric(x), -5, 5).astype(jnp.float32)
     image = y.reshape(1, 1, y.shape[0], -1)
     image = jnp.concatenate([image, -image], 1)
@@ -434,7 +434,7 @@ def filtered(rng: Rng, x: Array, other: Array) -> Array:
 
 @step
 def folded(rng: Rng, x: Array, other: Array) -> Array:
-    """Reductions by functions of one's own, and choices among several."""
+    """Reductions by user-defined functions, and choices among several."""
     d, y = _dim(rng, x), _numeric(x)
     i = lax.broadcasted_iota(jnp.int32, y.shape, d)
     zero = jnp.zeros((), y.dtype)
@@ -575,7 +575,7 @@ def sharded(rng: Rng, x: Array, other: Array) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """Of the arguments to a few results."""
+    """A function from the arguments to a few results."""
 
     steps: tuple[tuple[str, int], ...]
     results: int = 2

@@ -1,4 +1,4 @@
-"""What verbs print with --json, held against its schema."""
+"""Checks the JSON output of verbs against its schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmdc.schemas import Schema, schema_of
 
 
 def named(output: Any) -> Any:
-    """The output, if it is what it says that it is, and has no field that its schema does not name."""
+    """The output, if it satisfies its schema, and has no fields that the schema does not define."""
     name = output["schema"].removeprefix("spmdc.").partition("/")[0]
     _validator(name).validate(output)
     return output
@@ -25,7 +25,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 def _closed(schema: Schema, here: bool = True) -> Schema:
-    """The schema, without room for fields that it does not name. Readers leave that room for later fields."""
+    """The schema without room for undefined fields. Readers allow these, so that fields can be added later."""
     made = {key: _parts(key, of) for key, of in schema.items()}
     return {**made, "unevaluatedProperties": False} if here else made
 

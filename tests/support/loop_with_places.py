@@ -1,4 +1,4 @@
-"""A loop in which devices look up places that follow from their own position."""
+"""A loop in which devices look up positions that depend on their own."""
 
 from __future__ import annotations
 
@@ -13,4 +13,5 @@ def main(a: s32[3, 12@x], b: s32[3, 20@x]) -> (out: s32[3, 12@x]) {
   return c
 }
 """
-"""Each device needs other elements than it has, from places that are a chain of integers away from its own."""
+"""A loop in which each device needs elements of others, at positions that a chain of integer ops computes from its
+own."""

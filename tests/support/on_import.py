@@ -1,4 +1,4 @@
-"""Changes modules when they are imported, so that no test waits for a module that it does not need."""
+"""Patches modules when they are imported, so that no test waits for the import of a module that it does not need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THEN: dict[str, Then] = {}
 
 
 def when_imported(name: str, then: Then) -> None:
-    """Does something with a module as soon as it is imported, which it must not be yet."""
+    """Calls a function with a module as soon as it is imported, which it must not be yet."""
     assert name not in sys.modules, f"{name} is imported already"
     if not _THEN:
         sys.meta_path.insert(0, _Finder())
@@ -23,7 +23,7 @@ def when_imported(name: str, then: Then) -> None:
 
 
 class _Loader(Loader):
-    """Loads a module as another loader does, and then does something with it."""
+    """Loads a module with another loader, and then calls the function."""
 
     def __init__(self, loader: Loader, then: Then) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""What XLA computes of a module of HLO text, on one device."""
+"""The results of XLA for an HLO text module on one device."""
 
 from __future__ import annotations
 

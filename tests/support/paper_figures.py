@@ -1,6 +1,6 @@
-"""Figures 7, 8 and 9 of GShard: what our model and compiler say, beside what the paper's text says of its own.
+"""Figures 7, 8 and 9 of GShard: the results of our model and compiler, beside what the paper's text states.
 
-The paper prints no numbers of the points in these figures. Its text says how they grow, and that is drawn.
+The paper prints no numbers for the points in these figures. Its text states how they grow, and that is drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spmdc.pictures.svg import FONT, lettered, rect
 
 PAIR = Path(__file__).with_name("moe_pair.spmd")
 TORI = {16: "4x2", 32: "4x4", 64: "8x4", 128: "8x8", 256: "16x8", 512: "16x16", 1024: "32x16", 2048: "32x32"}
-"""Chips of so many TPU v3 cores, two to a chip."""
+"""The chips with that many TPU v3 cores, two on each chip."""
 MB = 2**20
 
 SENT = "MoE dispatch and combine"
@@ -31,23 +31,23 @@ EXPERTS, DENSE, ATTENTION, REST = "MoE feed-forward", "Transformer feed-forward"
 PARTS = (EXPERTS, DENSE, ATTENTION, REST, GATE_EINSUM, CUMSUM, GATING, SENT)
 
 PAPER_SHARE = {128: 0.16, 2048: 0.36}
-"""Of Figure 8 (section 5.2): the part of the time that AllToAll takes, by experts."""
+"""From Figure 8 (section 5.2): the fraction of time that AllToAll takes, by experts."""
 PAPER_GROWTH = {128: 1.0, 2048: 1.7}
-"""Of Figure 8: the time of a layer with experts and the one beside it, by experts."""
+"""From Figure 8: the time of a layer with experts and the one beside it, relative to 128 experts, by experts."""
 PAPER_ALL_TO_ALL = {16: 1.0, 2048: 9.0}
-"""Of Figure 9 (section 5.3): the time of an AllToAll, by partitions. It grows as their root."""
+"""From Figure 9 (section 5.3): the relative time of an AllToAll, by partitions. It grows as their square root."""
 
 
 def memory_by_model(page: str) -> dict[str, tuple[float, float]]:
-    """Of the models with experts in the table of docs/papers.md: GiB of weights, and GiB of all else."""
+    """For the models with experts in the table of docs/papers.md: GiB of weights, and GiB of everything else."""
     table = page.partition("<!-- end of papers -->")[0]
     rows = re.findall(r"^\| (MoE\(\d+E, \d+L\)) \| [\d,]+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
     return {name: (float(weights), round(float(memory) - float(weights), 1)) for name, memory, weights in rows}
 
 
 def layer_times(experts: int) -> dict[str, float]:
-    """Seconds of each part of a layer with experts and of the layer before it, forward, on as many cores, each of which
-    has 2048 tokens; sizes of appendix A.2."""
+    """Seconds of each part of a layer with experts and of the layer before it, in a forward pass, on as many cores as
+    experts, each with 2048 tokens; sizes of appendix A.2."""
     sizes = {"D": experts, "B": 16 * experts, "T": 128, "M": 1024, "N": 16, "K": 128, "H": 8192}
     partitioned = spmdc.partition(spmdc.load(PAIR, sizes), machine=f"tpu-v3:{TORI[experts]}")
     found = roofline(partitioned.program, machine(f"tpu-v3:{TORI[experts]}"))
@@ -80,7 +80,7 @@ def _function_at(lines: Sequence[str], number: int) -> str:
 
 
 def collective_times(kind: str, nbytes: int) -> dict[int, float]:
-    """Seconds of a collective of so many bytes on each device, by partitions."""
+    """Seconds of a collective of that many bytes on each device, by partitions."""
     found: dict[int, float] = {}
     for devices, shape in TORI.items():
         mesh = Mesh((("d", devices),))
@@ -168,7 +168,7 @@ def figure_7(memory: Mapping[str, tuple[float, float]]) -> str:
 
 
 def figure_8(times: Mapping[int, Mapping[str, float]]) -> str:
-    """Bars as parts of the time with 128 experts; those of the paper have two parts, of which its text tells."""
+    """Bars relative to the time with 128 experts; those of the paper have the two parts that its text states."""
     colors = {**dict(zip(PARTS, _COLORS, strict=True)), "paper: all else": _PAPER, "paper: AllToAll": "#555555"}
     first = sum(times[min(times)].values())
     bars: dict[str, dict[str, float]] = {}
@@ -183,7 +183,7 @@ def figure_8(times: Mapping[int, Mapping[str, float]]) -> str:
 
 
 def figure_9(times: Callable[[str, int], Mapping[int, float]]) -> str:
-    """Milliseconds of what we model, and the paper's growth from where our AllToAll of 8 MB begins."""
+    """Milliseconds of the model, and the paper's growth, starting at the model's AllToAll of 8 MB."""
     series: dict[str, Mapping[int, float]] = {}
     for kind, name in (("all_reduce", "AllReduce"), ("all_to_all", "AllToAll")):
         for size in (8, 32):

@@ -1,4 +1,4 @@
-"""Calls of JAX's public functions of which no rule makes one, and those functions that compute nothing from arrays."""
+"""Calls of JAX's public functions that no rule can construct, and the functions that compute nothing from arrays."""
 
 from __future__ import annotations
 

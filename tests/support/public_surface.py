@@ -1,7 +1,7 @@
 """JAX's public functions, found by looking into its modules, each with small arguments to call it on.
 
-Most are called by rule: every argument that has no default is an array, of the first kind that the function takes, or
-what its name says (`axis`, `shape`, `key`). The others stand in `tests/support/public_calls.py`.
+Most calls are constructed by rule: every argument without a default is an array, of the first kind that the function
+accepts, or what its name implies (`axis`, `shape`, `key`). The others are in `tests/support/public_calls.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Call:
-    """A function of these arrays."""
+    """A function with its array arguments."""
 
     function: Function
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -35,7 +35,7 @@ class Call:
 
 @functools.cache
 def public_functions() -> dict[str, Function]:
-    """Every function that JAX's array modules show, by its first name."""
+    """All functions in JAX's array modules, each under its first name."""
     modules = [jnp, jnp.linalg, jnp.fft, jax.lax, jax.lax.linalg, jax.nn, jax.nn.initializers, jax.random]
     names = sorted(m.name for m in pkgutil.walk_packages(jax.scipy.__path__, "jax.scipy."))
     modules += [importlib.import_module(name) for name in names]
@@ -52,7 +52,7 @@ def public_functions() -> dict[str, Function]:
 
 @functools.cache
 def call_of(name: str) -> Call:
-    """A call of the function. Raises AssertionError if no rule makes one."""
+    """A call of the function. Raises AssertionError if no rule constructs one."""
     call = Call(*CALLS[name]) if name in CALLS else _by_rule(public_functions()[name])
     assert call is not None, f"tests/support/public_calls.py needs a call of {name}, or a reason against it"
     return call
@@ -74,7 +74,8 @@ _KINDS = (FLOATS, MATRICES, INTEGERS, VECTOR, NUMBERS, TRIPLES)
 
 
 def _by_rule(function: Function) -> Call | None:
-    """The first call that JAX can trace: all arrays of one kind; then of those too that its names say otherwise of."""
+    """The first call that JAX can trace: first with arrays of one kind only, then with other arguments by their
+    names."""
     parameters = inspect.signature(function).parameters.values()
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     for known in (_BY_NAME, {}):
@@ -102,7 +103,7 @@ def _call(
 
 
 def is_traceable(call: Call) -> bool:
-    """Whether JAX can trace the call, and it gives arrays."""
+    """Whether JAX can trace the call, and it returns arrays."""
     try:
         results = jax.tree.leaves(jax.eval_shape(call.function, *call.arrays))
     except Exception:

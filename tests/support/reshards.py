@@ -1,4 +1,4 @@
-"""Reshards as programs, and all the ways in which a tensor may be sharded over a mesh."""
+"""Reshards as programs, and all possible shardings of a tensor over a mesh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def every_place(mesh: Mesh, rank: int) -> list[Sharding]:
 
 
 def reshard_program(shape: Sequence[int], source: Sharding, target: Sharding) -> Program:
-    """A program that only moves an f32 tensor from one place to the other."""
+    """A program that only reshards an f32 tensor."""
     b = RegionBuilder()
     x = b.param("x", TensorType(tuple(shape), f32), source)
     return Program((source.mesh,), {"main": b.function("main", (x,), (Result("y", x.type, target),))})

@@ -1,4 +1,4 @@
-"""Several programs as one, which is partitioned and compiled in less time than all of them one by one."""
+"""Several programs as one, which is partitioned and compiled faster than all of them separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmdc.testing import programs, surroundings
 
 
 def side_by_side(programs: Sequence[Program]) -> Program:
-    """One program that calls each of these, which have the same meshes; they are then functions of it.
+    """One program that calls each of these programs, which must have the same meshes, as functions.
 
     Parameters, results and functions get the number of their program: `x` of the first one becomes `p0_x`.
     """
@@ -36,7 +36,7 @@ def side_by_side(programs: Sequence[Program]) -> Program:
 
 
 def _calling(region: Region, prefix: str) -> Region:
-    """The region with the functions that it calls named anew."""
+    """The region with renamed callees."""
     ops: list[Op] = []
     for op in region.ops:
         regions = tuple(_calling(r, prefix) for r in op.regions)
@@ -58,7 +58,7 @@ def programs_side_by_side(
     anything: bool,
     functions: bool,
 ) -> list[Program]:
-    """`count` programs as `programs` draws them, of each of the families in turn and all over the same meshes."""
+    """`count` programs drawn by `programs`, alternating between the families, all over the same meshes."""
     around = draw(surroundings(max_devices))
     return [
         draw(programs(max_ops, dtypes, family=f, anything=anything, functions=functions, around=around))

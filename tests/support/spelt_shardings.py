@@ -1,4 +1,4 @@
-"""Shardings in the notations of JAX, Shardy and HLO, from which `ir.spelling` must read them again."""
+"""Writes shardings in the notations of JAX, Shardy and HLO, which `ir.spelling` must read back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _pending_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
 
 
 def to_partition_spec(sharding: Sharding) -> str:
-    """The sharding as a `PartitionSpec`. Priorities and explicitly replicated axes are not part of one. Raises
-    SpmdcError (E308) for partial values that are not sums."""
+    """The sharding as a `PartitionSpec`, without priorities and explicitly replicated axes, which it cannot express.
+    Raises SpmdcError (E308) for partial values that are not sums."""
 
     def quoted(axis: AxisRef) -> str:
         return f'"{sharding.mesh.spell(axis)}"'
@@ -116,7 +116,7 @@ def _spell(
 
 
 def _simplified(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The same transposition with dims merged that stay side by side."""
+    """The same transpose with adjacent dims merged that stay adjacent."""
     runs: list[list[int]] = []
     for d in perm:
         if runs and runs[-1][-1] + 1 == d:

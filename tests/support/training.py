@@ -65,7 +65,7 @@ def run_of(config: Path) -> Run:
 
 
 def checkpoints(config: Path) -> list[int]:
-    """The steps of all checkpoints of a run, each of which is read whole."""
+    """The steps of all checkpoints of a run. Each checkpoint is read completely."""
     files = checkpoint_files(config.parent / "out" / "checkpoints")
     found = [read_checkpoint(file).step for file in files]
     assert [file.name for file in files] == [f"step-{step:08}.safetensors" for step in found]
@@ -73,7 +73,7 @@ def checkpoints(config: Path) -> list[int]:
 
 
 def losses(config: Path) -> list[float]:
-    """The losses of the log, by step."""
+    """The losses in the log, by step."""
     lines = (config.parent / "out" / "log.jsonl").read_text().splitlines()
     records: list[dict[str, Any]] = [json.loads(line) for line in lines]
     assert [record["step"] for record in records] == [*range(1, len(records) + 1)]

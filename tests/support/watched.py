@@ -1,4 +1,4 @@
-"""How often a device runs each instruction of a module that XLA has compiled: JAX's profiler says it."""
+"""How often a device runs each instruction of a module that XLA has compiled, from JAX's profiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _finish: Any = jax.block_until_ready
 def runs_of(hlo: str, call: Callable[[], Any]) -> Mapping[str, int]:
     """How often the call runs each instruction of the optimised module, on the device that runs it most often.
 
-    The call is made twice, so that what is done once is done before. Raises AssertionError if it does not run it.
+    The call is made twice, and only the second is measured. Raises AssertionError if it does not run the module.
     """
     profiler: Any = jax.profiler
     _finish(call())

@@ -42,7 +42,7 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
 
 
 def case(w: Writer) -> None:
-    """A choice between some values: as they are, doubled, or placed otherwise. The index may be out of range."""
+    """A choice between some values: unchanged, doubled, or resharded. The index may be out of range."""
     x = w.pick(any_value)
     index = w.b.op("constant", value=w.draw(st.integers(-1, 3)), type=COUNTER)
     if w.draw(st.booleans()) and w.has(lambda v: v.type == COUNTER):
@@ -64,7 +64,7 @@ def _branch(w: Writer, type: TensorType) -> Region:
 
 
 def checkpoint(w: Writer) -> None:
-    """A value, as it is, doubled, or placed otherwise, to be computed again."""
+    """A value, unchanged, doubled, or resharded, in a checkpoint."""
     x = w.pick(any_value)
     (result,) = w.b.append("checkpoint", [], {}, regions=(_branch(w, x.type),), types=[x.type])
     w.keep(result, 2 * max(w.bounds[v] for v in w.values if v.type == x.type))
@@ -83,7 +83,7 @@ def map_(w: Writer) -> None:
 
 
 def scalar_function(dtype: DType) -> Function:
-    """To be mapped: the larger of two numbers, by a case, and their sum."""
+    """A function to be mapped: the larger of two numbers, by a case, and their sum."""
     b = RegionBuilder()
     type = TensorType((), dtype)
     x, y = b.param("x", type), b.param("y", type)
@@ -133,7 +133,7 @@ def manual(w: Writer) -> None:
 
 
 def callback(w: Writer) -> None:
-    """A tensor's elements in the opposite order, which the host puts them in, as an effect or without one."""
+    """A tensor's elements in the opposite order, reversed by the host, with an effect or without."""
     x = w.pick()
     effect = w.draw(st.booleans())
     tokens = [w.b.op("constant", value=0, type=TOKEN)] if effect else []

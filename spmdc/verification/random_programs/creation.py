@@ -10,7 +10,7 @@ from spmdc.verification.random_programs.writer import Write, Writer
 
 _INTEGERS = (u8, s8, u16, s16, u32, s32)
 _FEWEST_MANTISSA_BITS = 7
-"""Those of bf16: rounded to as many, an integer that is exact in any float type stays exact."""
+"""The mantissa bits of bf16: an integer that is exact in any float type stays exact when it is rounded to this many."""
 
 
 def constant(w: Writer) -> None:
@@ -30,7 +30,7 @@ def random_bits(w: Writer) -> None:
 
 
 def complex_numbers(w: Writer) -> None:
-    """A complex number of two floats, which stays one or is taken apart again."""
+    """A complex number made of two floats, which is kept or split into its parts again."""
     x = w.pick(lambda v: v.dtype == f32)
     y = w.pick(lambda v: v.type == x.type)
     z = w.b.op("complex", x, y)
@@ -56,8 +56,8 @@ def equal(w: Writer) -> None:
 
 
 def bitcast_convert(w: Writer) -> None:
-    """The bits of integers, as wider or narrower ones too; if any number will do, those of floats that are given: which
-    NaN is computed differs from machine to machine."""
+    """The bits of integers, also as wider or narrower ones. If any number is allowed, also those of floats that are
+    given: the bits of a computed NaN differ from machine to machine."""
     types = (*_INTEGERS, f32, f16, bf16) if w.anything else _INTEGERS
 
     def fits(x: Value, target: DType) -> bool:

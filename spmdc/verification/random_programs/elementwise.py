@@ -87,7 +87,7 @@ def _is_truth(value: Value) -> bool:
 
 
 def clamp(w: Writer) -> None:
-    """Between two numbers, or between those of other tensors, of which the lower may be the greater."""
+    """Between two numbers, or between the elements of other tensors, whose lower bound may exceed the upper."""
     x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred)
     if w.draw(st.booleans()):
         low, high = (w.constant(n, TensorType((), x.dtype)) for n in (1, 2))
@@ -112,7 +112,7 @@ def is_finite(w: Writer) -> None:
 
 
 def function(w: Writer) -> None:
-    """Functions of floats, whose results are no integers."""
+    """Functions of floats, whose results are not integers."""
     x = w.pick(lambda v: v.dtype.is_float)
     w.keep(w.b.op(w.draw(st.sampled_from(_FUNCTIONS)), x), 0)
 
@@ -127,4 +127,4 @@ WRITERS: tuple[Write, ...] = (
     unary, unary, binary, binary, integers, compare_select, clamp, convert, is_finite,
 )  # fmt: skip
 FUNCTIONS: tuple[Write, ...] = (*(function,) * 6, *(function_of_two,) * 2)
-"""Of any numbers only, and not to be compared with what other machines make of them: no two round alike."""
+"""For arbitrary numbers only, and not to be compared with other machines' results, because no two round equally."""

@@ -17,7 +17,8 @@ _INDICES = (s32, s32, s8, u8, u32)
 
 
 def _start(w: Writer, n: int) -> Value:
-    """Where a box may begin in a dim of size n, or beside it: a constant, computed so that it is not known, or data."""
+    """The start of a box in a dim of size n, possibly out of range: a constant, one that is computed so that it is not
+    known, or data."""
     start, way = w.draw(st.integers(-n, 2 * n)), w.draw(st.sampled_from(("known", "computed", "data")))
     if way == "data" and w.has(lambda v: v.type == COUNTER):
         return w.pick(lambda v: v.type == COUNTER)
@@ -45,8 +46,8 @@ def dynamic_update_slice(w: Writer) -> None:
 
 @dataclass(frozen=True)
 class _Addresses:
-    """Index vectors, some of them out of range; the dims that they address; and those that both share, with the dim of
-    the indices that walks each. `boxes` is the size of a box in each dim, of which slices lack the `dropped` ones."""
+    """Index vectors, some of them out of range; the dims that they address; and the dims that operand and indices
+    share, with the index dim of each. `boxes` is the size of a box in each dim; slices lack the `dropped` ones."""
 
     indices: Value
     vector_dim: int
@@ -62,7 +63,7 @@ class _Addresses:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The sizes of the boxes' dims that slices have."""
+        """The sizes of the box dims that slices have."""
         return tuple(n for d, n in enumerate(self.boxes) if d not in (*self.dropped, *self.shared))
 
 
@@ -152,7 +153,7 @@ def _scatters(w: Writer, x: Value) -> tuple[str, ...]:
 
 
 def sort(w: Writer) -> None:
-    """By the values and then by others or, last, by their places, so that no two are equal."""
+    """Sorts by the values and then by others or, last, by their positions, so that no two keys are equal."""
     x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     operands = [x, w.b.op("iota", type=x.type.with_dtype(s32), dim=dim)]

@@ -1,4 +1,4 @@
-"""How random programs (`spmdc.testing`) draw the ops that put elements elsewhere, and annotations."""
+"""How random programs (`spmdc.testing`) draw the ops that rearrange elements, and annotations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def concatenate(w: Writer) -> None:
 
 
 def rotate(w: Writer) -> None:
-    """Parts of a tensor along a dim in another order, some of them perhaps twice or not at all."""
+    """Parts of a tensor along a dim in another order, some of them possibly twice or not at all."""
     x = w.pick(lambda v: v.type.rank > 0 and max(v.shape) > 1)
     dim = w.draw(st.sampled_from([d for d, n in enumerate(x.shape) if n > 1]))
     parts: list[Value] = []
@@ -92,7 +92,7 @@ def shard(w: Writer) -> None:
 
 
 def shard_alike(w: Writer) -> None:
-    """Two tensors of one shape that come to be sharded alike."""
+    """Two tensors of one shape in a sharding group."""
     x = w.pick(any_value)
     group = int("1" + "".join(f"{n:03}" for n in x.type.shape))
     for v in (x, w.pick(lambda v: v.type.shape == x.type.shape)):

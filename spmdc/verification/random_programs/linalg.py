@@ -1,7 +1,7 @@
 """How random programs (`spmdc.testing`) draw transforms and factorisations, of numbers for which they are exact.
 
 Transforms of 1, 2 or 4 elements add, subtract and halve. Triangular matrices of -1, 0 and 1 with ones or twos on their
-diagonal are what the Cholesky factorisation of their squares returns, and solving with them divides by nothing else.
+diagonal are the Cholesky factors of their squares, and solving with them divides only by ones and twos.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fft(w: Writer) -> None:
 
 
 def _triangle(w: Writer, x: Value, diagonal: int, *, lower: bool) -> tuple[Value, int]:
-    """Square matrices of the signs of `x` on one side of a diagonal of that number, and how many rows they have."""
+    """Square matrices with the signs of `x` on one side of a diagonal of that number, and their number of rows."""
     n = min(_MOST_ROWS, *x.shape[-2:])
     x = w.b.op("sign", _cut(w, x, (n, n)))
     places = x.type.with_dtype(s32)
@@ -58,7 +58,7 @@ def _is_matrix(value: Value) -> bool:
 
 
 def cholesky(w: Writer) -> None:
-    """The factor of a square."""
+    """The Cholesky factor of a square."""
     x = w.pick(_is_matrix, filled=True)
     factor, _ = _triangle(w, x, 2, lower=True)
     batch, last = tuple(range(x.type.rank - 2)), (x.type.rank - 1,)
@@ -87,7 +87,8 @@ def triangular_solve(w: Writer) -> None:
 
 
 def opaque(w: Writer) -> None:
-    """LAPACK's factors of matrices that are an upper triangle already; few, for jax compiles a call for each shape."""
+    """LAPACK's factors of matrices that are upper triangular already; few, because jax compiles a call for each
+    shape."""
     x = w.pick(lambda v: _is_matrix(v) and v.type.rank <= _MOST_DIMS, filled=True)
     x = _cut(w, x, tuple(min(n, _MOST_ROWS) for n in x.shape))
     matrix, n = _triangle(w, x, 1, lower=False)
@@ -112,4 +113,4 @@ def _placed(w: Writer, x: Value) -> Value:
 
 
 WRITERS: tuple[Write, ...] = (fft, cholesky, triangular_solve, opaque)
-"""Of small integers only."""
+"""For small integers only."""

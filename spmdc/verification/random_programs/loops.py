@@ -1,7 +1,7 @@
 """How random programs (`spmdc.testing`) draw loops and choices whose regions hold any ops, other loops among them.
 
-In each turn a loop may read or write the row of that number. Its condition may ask for what it carries, which devices
-then exchange to agree on whether they go on.
+A loop may read or write the row of its iteration's number. Its condition may depend on carried values, for which
+devices communicate to agree on whether they continue.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from spmdc.verification.random_programs.writer import COUNTER, NothingFitsError,
 
 _DEEPEST = 2
 _MOST_STEPS = 3
-"""Of a region."""
+"""The most steps of a region."""
 _SETTLED = 2
-"""How large a number can be after what keeps loops from making ever larger ones."""
+"""The largest magnitude of a number after the op that keeps loops from making ever larger ones."""
 
 
 def loop(w: Writer) -> None:
@@ -44,7 +44,7 @@ def loop(w: Writer) -> None:
 
 
 def _region(w: Writer, b: RegionBuilder, first: list[Value], trips: int) -> tuple[Writer, Value, list[Value]]:
-    """What writes a region of a loop that carries such values, the number of the iteration, and what is carried."""
+    """A writer for a region of a loop with such carried values, the number of the iteration, and the carried values."""
     inner = w.within(b)
     i = b.param("i", COUNTER)
     inner.keep(i, trips)
@@ -56,7 +56,8 @@ def _region(w: Writer, b: RegionBuilder, first: list[Value], trips: int) -> tupl
 
 
 def _rows(w: Writer, i: Value, carried: list[Value]) -> None:
-    """Of two values of one type, the row of this iteration in one of them, and the other with that row in it."""
+    """For two values of one type, the row of this iteration in one of them, and the other with that row written into
+    it."""
     x = w.pick(lambda v: v.type.rank > 0, filled=True)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     if w.draw(st.booleans()):
@@ -73,7 +74,7 @@ def _rows(w: Writer, i: Value, carried: list[Value]) -> None:
 
 
 def _next(w: Writer, carried: Value) -> Value:
-    """What the next iteration is given: a value of that type, made small again if it might have grown."""
+    """The value for the next iteration: one of that type, made small again if it might have grown."""
     found = w.pick(lambda v: v.type == carried.type)
     if w.bounds[found] <= w.bounds[carried]:
         return found
@@ -84,8 +85,8 @@ def _next(w: Writer, carried: Value) -> Value:
 
 
 def _condition(w: Writer, first: list[Value], trips: int) -> tuple[Region, bool]:
-    """Whether there were fewer iterations than that and, at times, a carried number is small or large; and whether only
-    the turns count."""
+    """Whether there were fewer iterations than that and, at times, a carried number is small or large; and whether the
+    condition depends on the iterations only."""
     b = RegionBuilder(w.b.names)
     inner, i, carried = _region(w, b, first, trips)
     go = b.op("compare", i, b.op("constant", value=trips, type=COUNTER), direction="LT")
@@ -104,7 +105,7 @@ def _condition(w: Writer, first: list[Value], trips: int) -> tuple[Region, bool]
 
 
 def choice(w: Writer) -> None:
-    """What one of some regions of any ops returns; which of them, data may say."""
+    """The results of one of several regions with any ops, possibly chosen by data."""
     if w.depth == _DEEPEST:
         raise NothingFitsError
     x = w.pick(any_value)

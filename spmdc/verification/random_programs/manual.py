@@ -1,6 +1,6 @@
-"""How random programs (`spmdc.testing`) draw manual regions of any ops, which communicate and are in one another.
+"""How random programs (`spmdc.testing`) draw manual regions with any ops, which communicate and nest.
 
-The dims that a region's axes split are divided by them, so that what it computes of a shard depends on no padding.
+A region's axes divide the dims that they split, so that results on a shard do not depend on padding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_STEPS = 4
 
 
 def region(w: Writer) -> None:
-    """A region along one axis or two of those that are free."""
+    """A region along one or two of the free axes."""
     around = w.choices.manual
     free = [a for a in w.choices.meshes[0].whole_axes() if a.size > 1 and a.name not in around]
     if not free:
@@ -53,7 +53,7 @@ def region(w: Writer) -> None:
 
 
 def _split(w: Writer, type: TensorType, axes: Sequence[AxisRef]) -> Sharding:
-    """Each axis splits some dim that it divides, or none."""
+    """A sharding in which each axis splits some dim that it divides, or none."""
     dims: list[list[AxisRef]] = [[] for _ in type.shape]
     for axis in axes:
         fitting = [d for d, n in enumerate(type.shape) if n % (axis.size * math.prod(a.size for a in dims[d])) == 0]
@@ -64,7 +64,8 @@ def _split(w: Writer, type: TensorType, axes: Sequence[AxisRef]) -> Sharding:
 
 
 def _returned(w: Writer, x: Value, axes: tuple[AxisRef, ...]) -> tuple[Sharding, TensorType, Value]:
-    """How a shard is returned, as what: the parts of a dim, or the greatest of all where it has no dim or no matter."""
+    """The sharding and type of a returned shard: parts of a dim, or the maximum over the devices if it has no dim, or
+    at random."""
     mesh = w.choices.meshes[0]
     if x.type.rank and (not x.dtype.is_ordered or w.draw(st.booleans())):
         dim = w.draw(st.integers(0, x.type.rank - 1))
@@ -114,7 +115,7 @@ def all_gather(w: Writer) -> None:
 
 
 def _dim_in_parts(w: Writer, x: Value, axes: Sequence[AxisRef]) -> int:
-    """A dim that such axes divide."""
+    """A dim that these axes divide."""
     count = math.prod(a.size for a in axes)
     fitting = [d for d, n in enumerate(x.shape) if n % count == 0]
     if not fitting:
@@ -136,7 +137,7 @@ def all_to_all(w: Writer) -> None:
 
 
 def permute(w: Writer) -> None:
-    """From the devices some places on, or from those that have the same place in another order."""
+    """Receives from the devices some positions on, or from those at the same position in another order."""
     x, axes = w.pick(any_value), _along(w)
     target, source = (DeviceOrder(w.choices.meshes[0], tuple(a)) for a in (axes, w.draw(st.permutations(axes))))
     moved = w.b.op("collective_permute", x, target=target, source=source, shift=w.draw(st.integers(-1, 2)))

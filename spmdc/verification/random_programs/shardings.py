@@ -26,7 +26,7 @@ _AXIS_SIZES = (2, 3, 4, 1, 2, 3, 4, 5, 6, 8, 12)
 
 @st.composite
 def meshes(draw: st.DrawFn, max_axes: int = 3, max_devices: int = 64) -> Mesh:
-    """Meshes of 1 to `max_axes` axes of sizes 1 to 12, some in an order of devices of their own."""
+    """Meshes of 1 to `max_axes` axes of sizes 1 to 12, some in a device order of their own."""
     sizes: list[int] = []
     for _ in range(draw(st.integers(1, max_axes))):
         room = max_devices // math.prod(sizes)
@@ -49,16 +49,17 @@ def other_meshes(draw: st.DrawFn, mesh: Mesh) -> Mesh:
 
 @st.composite
 def divisions(draw: st.DrawFn, *among: Mesh) -> Divisions:
-    """Into which parts the shardings of one program cut each axis of its meshes: 12 as 2 by 6, 3 by 2 by 2, or whole.
+    """The parts into which the shardings of one program cut each axis of its meshes: 12 as 2 by 6, 3 by 2 by 2, or
+    whole.
 
-    Shardings that are to meet must be of the same divisions: parts cut otherwise may have no common refinement.
+    Shardings that meet must have the same divisions: parts cut differently may have no common refinement.
     """
     return {axis.name: _parts(axis, draw(_division(axis.size))) for mesh in among for axis in mesh.whole_axes()}
 
 
 @st.composite
 def _division(draw: st.DrawFn, size: int) -> tuple[int, ...]:
-    """Every second axis stays whole: the more parts there are, the longer reshards are searched for."""
+    """Every second axis stays whole, because searches for reshards take longer with more parts."""
     return draw(st.sampled_from(_factorizations(size))) if size > 3 and draw(st.booleans()) else (size,)
 
 
@@ -115,12 +116,12 @@ def _dim(draw: st.DrawFn, axes: tuple[AxisRef, ...], unclear: bool) -> DimShardi
 
 
 def seldom(draw: st.DrawFn, others: int) -> bool:
-    """True once for every `others` times that it is not."""
+    """True once for every `others` times that it is False."""
     return draw(st.integers(0, others)) == others
 
 
 def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
-    """The reductions that can be pending for a tensor of that element type, without loss for small integers."""
+    """The reductions that can be pending for a tensor of that element type, exactly for small integers."""
     if dtype == pred:
         return ("or", "and")
     if dtype.is_complex:

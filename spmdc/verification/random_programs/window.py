@@ -25,7 +25,7 @@ def _window(draw: st.DrawFn, n: int) -> Window:
 
 
 def _full_window(draw: st.DrawFn, n: int) -> Window:
-    """A window that always holds an element that is no padding."""
+    """A window that always contains an element that is not padding."""
     size = draw(st.integers(1, 3))
     low, high = draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))
     window = Window(size, draw(st.integers(1, 3)), low, high)
@@ -49,7 +49,7 @@ def _settings(windows: Sequence[Window], base: str = "", dilation: str = "") -> 
 
 
 def reduce_window(w: Writer) -> None:
-    """Extremes of small floats are taken of windows that hold an element, so that no infinity arises."""
+    """Extremes of short floats use windows that contain an element, so that no infinity arises."""
     x = w.pick(filled=True)
     kinds = ["max", "min"]
     kinds += ["and", "or"] if not x.dtype.is_float else []
@@ -64,7 +64,7 @@ def reduce_window(w: Writer) -> None:
 
 
 def select_and_scatter(w: Writer) -> None:
-    """What max pooling and its gradient are made of."""
+    """The ops of max pooling and its gradient."""
     x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred and w.adds(v), filled=True)
     windows = _windows(w, x.shape, _full_window)
     sizes, settings = tuple(d.size for d in windows), _settings(windows)
@@ -76,7 +76,7 @@ def select_and_scatter(w: Writer) -> None:
 
 
 def convolution(w: Writer) -> None:
-    """Dims in any order, groups of either kind, a kernel that counts along one of its dims."""
+    """Convolutions with dims in any order, groups of either kind, and a kernel with an iota along one of its dims."""
     x = w.pick(lambda v: v.type.rank >= 2 and v.dtype != pred and v.dtype.is_ordered and w.adds(v), filled=True)
     rank = x.type.rank
     lhs, rhs, out = (w.draw(st.permutations(range(rank))) for _ in range(3))
