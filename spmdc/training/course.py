@@ -17,7 +17,7 @@ _MOST = 8
 
 
 def differences(own: Course, was: Course) -> tuple[list[str], list[str]]:
-    """What differs between two courses: the names, and a line for each with what it is and was. Empty if they are equal.
+    """What differs between two courses: the names, and a line for each with what it is and was. Empty if equal.
 
     The optimizer's memory follows from its settings and the weights. If one of these differs, it is left out.
     """
