@@ -116,7 +116,7 @@ def _spell_sharding(mesh: Mesh, sharding: ClosedSharding | StridedSharding) -> s
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """What a strategy's text means: which of the op's views it is of, the axes of each split factor, and the windowed
+    """The meaning of a strategy's text: which view of the op it is for, the axes of each split factor, and the windowed
     einsum."""
 
     view: int = 0
@@ -124,7 +124,7 @@ class Spelled:
     windowed: WindowedEinsum | None = None
 
     def rule(self, op: Op) -> FactorRule | None:
-        """The rule that the op has under that view; None if it has no such view, or not all of these factors."""
+        """The op's rule in that view; None if the op has no such view, or the view lacks some of these factors."""
         views = (factor_rule(op),) if not self.view else (None, *other_rules(op))
         rule = views[self.view] if self.view < len(views) else None
         last = max([f for f, _ in self.factors] + [self.windowed.factor if self.windowed is not None else 0], default=0)
@@ -299,4 +299,4 @@ _READERS: Mapping[str, Callable[[_Reader], object]] = {
     "Mesh | None": _Reader.mesh,
     "StridedSharding": _Reader.strided,
 }
-"""What reads a field of a step, by its type."""
+"""The readers of a step's fields, by type."""
