@@ -4,9 +4,9 @@ A strategy names the factors of the op's rule that are split, and the axes that 
 factors are those of another view of the op, a prefix names the view, `view 1: i=x`; a suffix says how parts rotate in a
 windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`.
 
-A step is its collective or local op, with its arguments, and the sharding that it leads to: `all_gather 0 (y) -> [x,
--]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes that split them: `<4@x 2, 3
-/ 8 3>` has dims of 8 and 3, the major digit of the first split by x.
+A step is its collective or local op, with its arguments, and the sharding that it leads to:
+`all_gather 0 (y) -> [x, -]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes
+that split them: `<4@x 2, 3 / 8 3>` has dims of 8 and 3, the major digit of the first split by x.
 """
 
 from __future__ import annotations
