@@ -141,9 +141,9 @@ class AxisSets:
         return mask
 
     def permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder, shift: int = 0) -> Mask:
-        """The coordinates that a tensor varies over after position p of `target` has received it from position p +
-        shift, modulo their number, of `source`. It varied over `mask` before. Coordinates that neither order names are
-        unchanged, within one mesh."""
+        """The coordinates that a tensor varies over, if it varied over `mask` before position p of `target` received it
+        from position p + shift, modulo their number, of `source`. Coordinates that neither order names are unchanged,
+        within one mesh."""
         moved = self._permuted(mask, target, source)
         size = axes_size(target.axes)
         turning = size // math.gcd(shift, size)

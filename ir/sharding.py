@@ -59,7 +59,7 @@ class Sharding(Drawn):
 
     @staticmethod
     def unknown(mesh: Mesh, rank: int) -> Sharding:
-        """A sharding of which nothing is split yet, and propagation may split every dim."""
+        """A sharding that splits nothing yet, with dims that propagation may split."""
         return Sharding(mesh, (DimSharding(open=True),) * rank)
 
     @staticmethod

@@ -219,7 +219,7 @@ def _indices_dims(
 
 
 def _gather_factors(op: Op) -> FactorRule:
-    """Of dims that boxes have only a part of, each device has the elements of the boxes that it owns, and zeros
+    """In dims that boxes have only a part of, each device has the elements of the boxes that it owns, and zeros
     elsewhere."""
     operand, indices = op.operands
     a, factors = gather_addressing(op), Factors()

@@ -16,8 +16,8 @@ from lowering.jax.module import Entry
 
 
 def usable(program: Program, entry: Entry, donate: Sequence[int], stacklevel: int) -> tuple[int, ...]:
-    """Those of the positions whose memory a result can use: the devices take the argument as it is passed, and each has
-    a result of the same type and sharding. The others cause a UserWarning, as in JAX."""
+    """The positions, among `donate`, whose memory a result can use: the devices take the argument as it is passed, and
+    each has a result of the same type and sharding. The others cause a UserWarning, as in JAX."""
     free = Counter(_kind(r) for r, divided in zip(program.main.results, entry.undivided, strict=True) if not divided)
     found: list[int] = []
     lost: list[str] = []

@@ -46,8 +46,8 @@ _READ_A_PART = frozenset({InKernels.SLICE, InKernels.GATHER})
 _MOST_SOURCES = 8
 """The most stored values from which a value that is not stored may be computed."""
 _MANY_KERNELS, _MOST_STEPS = 16, 16
-"""If more than so many kernels use a value, it is recomputed in each only where that takes at most so many ops. Else it
-is computed once and stored."""
+"""A value that more than `_MANY_KERNELS` kernels use is recomputed in each only if that takes at most `_MOST_STEPS`
+ops. Otherwise it is computed once and stored."""
 
 
 @quickly_made

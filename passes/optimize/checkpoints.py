@@ -96,7 +96,7 @@ def _renamed(values: Iterable[Value], names: Names) -> tuple[Value, ...]:
 
 
 def _needed_for(values: Iterable[Value], ops: Sequence[Op]) -> frozenset[Op]:
-    """Those of the ops that these values depend on."""
+    """The ops, among `ops`, that these values depend on."""
     makers = {v: op for op in ops for v in op.results}
 
     def made(values: Iterable[Value]) -> list[Op]:

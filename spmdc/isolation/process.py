@@ -40,8 +40,7 @@ class IsolatedProcess:
             self._child()
 
     def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """What became of a request (a status of `server`), and its result or message. An interruption ends the
-        process."""
+        """The status of a request (from `server`), and its result or message. An interruption ends the process."""
         with self._turn:
             try:
                 answer = self._ask(request)

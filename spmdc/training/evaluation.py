@@ -19,9 +19,9 @@ HEADERS = ("language", "trained on", "held out", "right", "chrF", "BLEU")
 
 @dataclass(frozen=True)
 class Score:
-    """Of a language: on how many phrases the program was trained, how many it translated, how many of these rightly,
-    and how like the English they are, from 0 to 100: by letters (chrF, Popović 2015) and by words (BLEU, of one to four
-    in a row as far as phrases are so long)."""
+    """The scores of a language: the number of phrases that the program was trained on, the number that it translated,
+    the number of exact translations, and their similarity to the English, from 0 to 100: by letters (chrF, Popović
+    2015) and by words (BLEU, of one to four in a row as far as phrases are that long)."""
 
     language: str
     trained: int

@@ -1,4 +1,4 @@
-"""Sorts of which only the first elements are used return no others.
+"""Shortens sorts of which only the first elements are used.
 
 So `jnp.argsort(x)[:k]` over a split dim is partitioned like top_k: each device finds candidates in its shard.
 """

@@ -46,8 +46,8 @@ more, in a shorter program."""
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The box of a dim that device i needs: of [start + step · i, start + step · i + size) the elements phase + every ·
-    k.
+    """The box of a dim that device i needs: the elements phase + every · k of the range
+    [start + step · i, start + step · i + size).
 
     Nothing from `end` on is needed. Devices from `receivers` on, if that is not 0, need nothing: their boxes belong to
     the padding of an uneven result.

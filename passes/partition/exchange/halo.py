@@ -91,8 +91,8 @@ def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dila
 class WindowReads:
     """The elements that a device's part of a window op reads: `count` runs of `length` elements.
 
-    A run's elements are `stride` apart. The runs begin `between` apart, the first of them on device i at start + step ·
-    i, where `step` is a multiple of `stride`. Runs may overlap.
+    A run's elements are `stride` apart. The runs begin `between` apart, the first of them on device i at
+    start + step · i, where `step` is a multiple of `stride`. Runs may overlap.
     """
 
     start: int

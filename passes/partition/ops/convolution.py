@@ -32,7 +32,7 @@ def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 
 def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
-    """What a part of the kernel reads of lhs in all windows of a spatial dim."""
+    """The elements of lhs that a part of the kernel reads in all windows of a spatial dim."""
     dims = ConvolutionDims.of(op.attrs)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
     size, count = shard_size(window.size, axes), op.result.shape[dims.out_spatial[spatial]]
@@ -45,7 +45,7 @@ def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
 
 
 def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
-    """What a part of the kernel along its dim `dim` reads of lhs."""
+    """The elements of lhs that a part of the kernel along its dim `dim` reads."""
     return (kernel_window(op, ConvolutionDims.of(op.attrs).rhs_spatial.index(dim), axes).need,)
 
 
@@ -79,7 +79,7 @@ def _groups(c: OpContext) -> dict[str, Attr]:
 
 
 def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | None:
-    """What the device needs of a spatial dim of lhs if it is split."""
+    """The elements of a spatial dim of lhs that the device needs, if the dim is split."""
     axes = c.strategy.operands[1].axes[dims.rhs_spatial[spatial]]
     if axes:
         return kernel_window(c.op, spatial, axes)

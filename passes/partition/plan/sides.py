@@ -129,8 +129,8 @@ class Sides:
         """The axes that `_split` has by id, which keeps them alive."""
 
     def seconds(self, parts: int, nbytes: float) -> float:
-        """Time of one of so many parts of the op: its arithmetic, or reading and writing that many bytes, whichever
-        takes longer."""
+        """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing that many bytes,
+        whichever takes longer."""
         return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:

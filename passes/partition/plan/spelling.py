@@ -4,9 +4,9 @@ A strategy names the factors of the op's rule that are split, and the axes that 
 factors are those of another view of the op, a prefix names the view, `view 1: i=x`; a suffix says how parts rotate in a
 windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`.
 
-A step is its collective or local op, with its arguments, and the sharding that it leads to: `all_gather 0 (y) -> [x,
--]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes that split them: `<4@x 2, 3
-/ 8 3>` has dims of 8 and 3, the major digit of the first split by x.
+A step is its collective or local op, with its arguments, and the sharding that it leads to:
+`all_gather 0 (y) -> [x, -]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes
+that split them: `<4@x 2, 3 / 8 3>` has dims of 8 and 3, the major digit of the first split by x.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _spell_sharding(mesh: Mesh, sharding: ClosedSharding | StridedSharding) -> s
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """What a strategy's text means: which of the op's views it is of, the axes of each split factor, and the windowed
+    """The meaning of a strategy's text: which view of the op it is for, the axes of each split factor, and the windowed
     einsum."""
 
     view: int = 0
@@ -124,7 +124,7 @@ class Spelled:
     windowed: WindowedEinsum | None = None
 
     def rule(self, op: Op) -> FactorRule | None:
-        """The rule that the op has under that view; None if it has no such view, or not all of these factors."""
+        """The op's rule in that view; None if the op has no such view, or the view lacks some of these factors."""
         views = (factor_rule(op),) if not self.view else (None, *other_rules(op))
         rule = views[self.view] if self.view < len(views) else None
         last = max([f for f, _ in self.factors] + [self.windowed.factor if self.windowed is not None else 0], default=0)
@@ -299,4 +299,4 @@ _READERS: Mapping[str, Callable[[_Reader], object]] = {
     "Mesh | None": _Reader.mesh,
     "StridedSharding": _Reader.strided,
 }
-"""What reads a field of a step, by its type."""
+"""The readers of a step's fields, by type."""

@@ -89,7 +89,7 @@ class Resharder:
         return plan
 
     def _priced(self, plan: Plan, whole: Machine, key: _Key) -> Plan:
-        """That plan priced for the machine `whole`, with the latencies of this one."""
+        """The plan, priced for the machine `whole`, with the latencies of this one."""
         shape, itemsize, source, _ = key
         at: AnySharding = source
         ours, theirs = (Task(machine, self.sub_axes, *key) for machine in (self.machine, whole))

@@ -158,7 +158,7 @@ def _as_row(scope: Scope, value: Value) -> Value:
 
 
 def _slice(scope: Scope, value: Value, dim: int, start: Value, length: int) -> Value:
-    """That many elements along a dim."""
+    """`length` elements along a dim, from `start` on."""
     zero = scope.full(0, TensorType((), s32))
     starts = [start if d == dim else zero for d in range(value.type.rank)]
     sizes = tuple(length if d == dim else n for d, n in enumerate(value.shape))

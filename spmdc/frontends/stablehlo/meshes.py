@@ -195,7 +195,7 @@ def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
 
 
 def _mesh_of_cuts(cuts: Mapping[int, int], devices: int) -> Mesh:
-    """The most frequent cuts of which each divides the next."""
+    """A mesh whose axes are between the most frequent cuts, each of which divides the next."""
     chain = [1, devices]
     for cut in sorted(cuts, key=lambda c: (-cuts[c], c)):
         merged = sorted({*chain, cut})

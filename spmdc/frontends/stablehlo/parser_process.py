@@ -15,7 +15,7 @@ class ParserProcess(IsolatedProcess):
         super().__init__(_CHILD, [REGISTER_DIALECTS, *HLO_TO_STABLEHLO])
 
     def read(self, language: bytes, text: str | bytes) -> tuple[bytes, bytes]:
-        """What became of the text, and its StableHLO bytecode or a message in its place."""
+        """The status of the request, and the text's StableHLO bytecode, or a message in its place."""
         return self.ask(language + (text if isinstance(text, bytes) else text.encode(errors="replace")))
 
 

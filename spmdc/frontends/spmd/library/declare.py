@@ -1,8 +1,8 @@
 """How compositions are declared: a Python function whose signature is the composition's signature.
 
 The annotation of each parameter specifies its kind: `Value` is a tensor, `Operand` a tensor or a number, `Values` a
-list of tensors, `int`, `Ints`, `float`, `bool`, `DType`, `TensorType`, `str`, `Item` anything. A parameter with `|
-None` may be omitted.
+list of tensors, `int`, `Ints`, `float`, `bool`, `DType`, `TensorType`, `str`, `Item` anything. A parameter with
+`| None` may be omitted.
 """
 
 from __future__ import annotations

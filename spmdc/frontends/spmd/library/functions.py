@@ -305,13 +305,13 @@ def _number(value: Number, dtype: DType) -> Number:
 
 
 def _of_type(e: Emitter, shape: Item, dtype: DType | None = None, *, number: int) -> Value:
-    """That number everywhere, in a tensor of a type, or of a shape."""
+    """A tensor of a type, or of a shape, filled with that number."""
     type = _type(e, shape, dtype or e.floats)
     return e.constant(_number(number, type.dtype), type.dtype, type.shape)
 
 
 def _of_type_like(e: Emitter, x: Value, *, number: int) -> Value:
-    """That number everywhere, in a tensor of the type of x."""
+    """A tensor of the type of x, filled with that number."""
     return e.full_like(_number(number, x.dtype), x)
 
 
@@ -384,9 +384,10 @@ def clip(e: Emitter, x: Value, low: Operand, high: Operand) -> Value:
 
 @composition(computes=False)
 def take(e: Emitter, x: Value, indices: Value, dim: int, fill: Number | None = None) -> Value:
-    """What x has along dim at these indices, the dims of which stand in the place of dim.
+    """The elements of x along dim at these indices, whose dims take the place of dim.
 
-    An index below 0 is taken for 0, one beyond the end for the last; or what they take is `fill`.
+    An index below 0 is clamped to 0, one beyond the end to the last; with `fill`, the elements at such indices are
+    `fill` instead.
     """
     place = normal_dim(dim, x.type.rank, e.span)
     if x.shape[place] == 0:
