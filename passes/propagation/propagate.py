@@ -2,16 +2,16 @@
 
 A deterministic worklist over factor rules runs from the annotations outward, forward and backward, in levels (the
 layering is Shardy's): data-movement and elementwise ops first, then factors that every tensor of an op shares (batch
-dims), then the rest, and last backward through annotations, so that an op is split the way its inputs are and
-`split` after it is what reshards. Axes are only ever added, minor to those a dim has, and only to open dims, so
-each value changes at most as often as there are axes, and the whole is linear in the program.
+dims), then the rest, and last backward through annotations, so that an op is split the way its inputs are and the
+`split` after it reshards. Axes are only ever added, minor to those that a dim has, and only to open dims. So each value
+changes at most as often as there are axes, and propagation is linear in the program.
 
-When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
-priority, then factors that more tensors share, then the larger tensor, then factors that are not reduced later, then
-operand order. A tensor that a loop makes anew in each iteration is as large as those of all iterations, for it would be
-sent in each; not where the axis would only have what is computed of it reduced in each. Last, operands on which the
-axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves; they and
-results also, where it moves less.
+When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
+user priority; the factor that more tensors share; the larger tensor; the factor that is not reduced later; operand
+order. The size of a tensor that a loop computes anew in each iteration is that of all iterations, since it would be
+sent in each, unless the axis would only cause a reduction of its users in each iteration. At last, a tensor on which
+the axis is still free follows the factor that lost, if that saves bytes: fewer arrive of parameters, or fewer are
+received.
 
 Every axis on every value keeps its reason.
 """
@@ -53,15 +53,18 @@ Boundary = tuple[tuple[Axes, ...], ...]
 
 
 def boundaries(program: Program) -> dict[str, Boundary]:
-    """How each function's parameters and results come to be sharded. Raises SpmdcError (E307) as `propagate` does."""
+    """The propagated shardings of each function's boundary. Raises SpmdcError (E307) as `propagate` does."""
     propagation = _spread(program)
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
 
 
 def _spread(program: Program) -> _Propagation:
-    """Propagates until nothing changes. Where a dim of several factors is split over an axis of which each of them can
-    take a part, as by a reshape to fewer rows than devices, the axis is cut there and propagation begins anew: at most
-    as often as the axes of the mesh have prime factors."""
+    """Propagates until nothing changes.
+
+    A dim of several factors may be split over an axis of which each factor can take a part, as by a reshape to fewer
+    rows than devices. Then the axis is cut there and propagation starts again, at most as often as the axes of the mesh
+    have prime factors.
+    """
     sub_axes = find_sub_axes(program)
     while True:
         propagation = _Propagation(PropagationGraph(program, sub_axes))
@@ -80,20 +83,20 @@ class _Propagation:
         self.reasons: dict[tuple[Value, int], list[Learned]] = {}
         self.step = 0
         self.queue: list[int] = []
-        """The numbers of nodes to visit, a heap: a function's returns come first, and then earlier ops."""
+        """A heap of the numbers of nodes to visit: a function's returns come first, then its ops in order."""
         self.level: Level = 0
         self.cuts: set[tuple[str, int]] = set()
-        """Axes of which factors that share a dim could each take a part, and where each is to be cut for that."""
+        """Axes of which factors that share a dim could each take a part, with the size at which to cut each axis."""
         self.parameters = frozenset(graph.program.main.params)
         self.contested: set[int] = set()
-        """The numbers of nodes at which an axis was wanted for several factors."""
+        """The numbers of nodes at which several factors claimed an axis."""
         self.weighed: dict[int, list[str]] = {}
-        """What was found at those of them of which a tensor could have followed either side."""
+        """The comparisons made at contested nodes where a tensor could have followed either factor, for reports."""
         self.learned: list[Learned] = []
-        """What was learned since it was last emptied."""
+        """The axes that were added since the list was last emptied."""
 
     def boundary(self, function: Function) -> Boundary:
-        """Where propagation has brought a function's parameters and results."""
+        """The axes of a function's parameters and results so far."""
         slots = (self.graph.slots[function.name, i] for i in range(len(function.results)))
         return tuple(tuple(self.states[v].axes) for v in (*function.params, *slots))
 
@@ -109,7 +112,7 @@ class _Propagation:
         self._split_what_is_free()
 
     def _admit(self, priority: int) -> None:
-        """Annotations of this user priority take part from now on."""
+        """Adds the axes of the annotations of this user priority."""
         for value, state in self.states.items():
             for p, dim, axes in state.later:
                 if p != priority:
@@ -145,14 +148,14 @@ class _Propagation:
                 self._enqueue_others(value, node)
 
     def _enqueue_others(self, value: Value, source: Node) -> None:
-        """Enqueues the other nodes of a value that learned something at the source."""
+        """Enqueues the other nodes of a value that got new axes at the source."""
         for neighbour in self.nodes_of.get(value, ()):
             neighbour.settled, neighbour.is_split = None, True
             if neighbour is not source:
                 self._enqueue(neighbour)
 
     def _visit(self, node: Node) -> Iterator[Value]:
-        """Spreads what the node's tensors know over all of them; yields the values that learned something."""
+        """Spreads the axes of each of the node's tensors to the others; yields the values that got new ones."""
         if self._agrees(node):
             return
         wanted = self._wanted(node)
@@ -165,7 +168,7 @@ class _Propagation:
 
     @staticmethod
     def _same_for_all(node: Node, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
-        """How all tensors should be split, if they have the same dims and no factor is replicated in some."""
+        """The split that all tensors should have, if they have the same dims and no factor is replicated in any."""
         relation = node.relation
         if not relation.is_plain or relation.replicated or node.prefix:
             return None
@@ -173,7 +176,7 @@ class _Propagation:
         return tuple([wanted.get(f, nothing)[0] for f in range(len(relation.rule.factors))])
 
     def _agrees(self, node: Node) -> bool:
-        """Whether the tensors have the same dims, and these are split alike: then none has anything to learn."""
+        """Whether the tensors have the same dims, split in the same way. Then there is nothing to spread."""
         if not node.relation.is_plain or node.prefix:
             return False
         split = self.states[node.tensors[0]].axes
@@ -182,13 +185,13 @@ class _Propagation:
     def _teach(
         self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]], target: DimAxes | None = None
     ) -> bool:
-        """Spreads what is wanted to one of the node's tensors. Returns whether that learned something."""
+        """Spreads the wanted axes to one of the node's tensors. Returns whether it got new ones."""
         value = node.tensors[position]
         target = self._target(node, position, wanted) if target is None else target
         return target is not None and self._extend(self.states[value], value, target, node, wanted)
 
     def _target(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
-        """How one of the node's tensors should be split, if it can be."""
+        """The split that one of the node's tensors should have; None if it cannot have it."""
         value, relation = node.tensors[position], node.relation
         rule, tensor = relation.rule, relation.sides[position]
         result = position >= relation.given
@@ -204,7 +207,7 @@ class _Propagation:
 
     @staticmethod
     def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
-        """Without splits that windows would spread to dims with fewer elements than shards."""
+        """The target without splits along windows for dims that have fewer elements than shards."""
         if not node.relation.windows:
             return target
         return tuple(
@@ -214,7 +217,7 @@ class _Propagation:
 
     @staticmethod
     def _even(rule: FactorRule, tensor: tuple[tuple[int, ...], ...], axes: dict[int, Axes]) -> dict[int, Axes]:
-        """Without the factors that share a dim with others."""
+        """The axes without those of factors that share a dim with others."""
         shared = {f for dim in tensor if len(dim) > 1 for f in dim}
         return {f: a for f, a in axes.items() if f not in shared}
 
@@ -243,8 +246,8 @@ class _Propagation:
         return changed
 
     def _wanted(self, node: Node, among: Collection[int] | None = None) -> dict[int, tuple[Axes, int]]:
-        """For each factor, or those `among` these, the axes it should be split over, and the position of the tensor
-        that it comes from."""
+        """For each factor, or each one in `among`, the axes that it should be split over, and the position of the
+        tensor that they come from."""
         claims: list[Claim] = []
         relation, level = node.relation, self.level
         batch_only = level < 2 and relation.level > 0
@@ -281,7 +284,7 @@ class _Propagation:
         return wanted
 
     def _order(self, node: Node, claims: Iterable[Claim]) -> Callable[[Claim], tuple[int, ...]]:
-        """What settles which of a node's claims goes first; `RULES` has it in words."""
+        """The key by which a node's claims are ordered; `RULES` describes it in words."""
         ending = self._ending(node, claims)
 
         def order(claim: Claim) -> tuple[int, ...]:
@@ -293,9 +296,9 @@ class _Propagation:
         return order
 
     def _ending(self, node: Node, claims: Iterable[Claim]) -> Collection[int]:
-        """The factors among those that an axis is wanted for that are reduced here, or by all that is computed of the
-        results, unless all of them are: what an axis on one of these saves here is sent then, in each iteration of the
-        loops around. Where there are none, those over which extremes are found on the way."""
+        """The claimed factors that are reduced here or by all users of the results, unless all claimed factors are:
+        what an axis saves on one of them here is sent when it is reduced, in each iteration of the loops around. If
+        there are none, the factors over which a maximum or another extreme is taken on the way."""
         owner: dict[AxisRef, int] = {}
         if node.op is None or all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes):
             return ()
@@ -318,10 +321,13 @@ class _Propagation:
     # Where the op at which an axis is wanted for several factors leaves a tensor free.
 
     def _split_what_is_free(self) -> None:
-        """An axis splits one factor of an op only. Operands that do not have that factor may have the axis on another:
-        so it is where parameters then arrive split, if that saves twice the bytes that are resharded for it, which
-        one device sends and another receives; elsewhere, if devices then receive less. So may results: a sum over the
-        axis is scattered along it, or an operand is gathered and the result is not."""
+        """Splits tensors of contested nodes along the factor that lost.
+
+        An axis splits one factor of an op only. A tensor that does not have this factor may have the axis on another.
+        It gets it there if parameters then arrive split and this saves twice the bytes that are resharded for it, which
+        one device sends and another receives; without such parameters, if devices then receive less. Results may get it
+        as well as operands: a sum over the axis is then scattered along it, or only an operand is gathered.
+        """
         for number in sorted(self.contested):
             node = self.nodes[number]
             if node.op is None or node.annotates:
@@ -334,8 +340,8 @@ class _Propagation:
                 self._try(node, position, self._wanted(node, mine))
 
     def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
-        """Spreads what is wanted to one tensor, and from there; takes it back if that does not save enough. No tensor
-        is asked twice to take an axis that it was not worth while to take."""
+        """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
+        An axis that was undone is not tried again for the same tensor."""
         cuts = set(self.cuts)
         self.learned = []
         if not self._teach(node, position, wanted):
@@ -366,14 +372,15 @@ class _Propagation:
             self.states[reason.value].reserved.add(reason.axis)
 
     def _forget(self, learned: Sequence[Learned]) -> None:
-        """Takes back what was learned last."""
+        """Removes the axes that were added last."""
         for reason in reversed(learned):
             state = self.states[reason.value]
             state.axes[reason.dim] = state.axes[reason.dim][:-1]
             self.reasons[reason.value, reason.dim].pop()
 
     def _bytes(self, parameters: Iterable[Value], nodes: Iterable[Node]) -> tuple[float, float]:
-        """What arrives of these parameters on a device, and what it receives from others at these nodes."""
+        """The bytes of these parameters that arrive on a device, and those that it receives from others at these
+        nodes."""
         arrive = sum(local_bytes(value, self.states[value]) for value in parameters)
         return arrive, sum(bytes_between(node, self.states, self.iterations) for node in nodes)
 
@@ -420,7 +427,7 @@ class _Propagation:
         return Propagated(map_values(graph.program, value, result), self.explained, self.step)
 
     def explained(self) -> Provenance:
-        """The reasons, and the conflicts, of what came out, by names."""
+        """The reasons and conflicts of the propagated program, by the names of values."""
         graph, functions = self.graph, self.graph.program.functions
         names = {v: (f, v.name) for f, function in functions.items() for v in values_within(function.body)}
         for (function, i), slot in graph.slots.items():

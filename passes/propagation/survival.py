@@ -1,5 +1,5 @@
-"""Which dims of a program's values outlive the ops that use them, which are only ever reduced, and over which of them
-extremes are found on the way."""
+"""Which dims of a program's values outlive the ops that use them, which are only ever reduced, and over which a maximum
+or another extreme is taken on the way."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def surviving_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
 
 
 def extreme_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
-    """The dims of values over which ops find a maximum, its place, or what else is no sum, before a loop or a return
-    passes on what is made of them: if devices have parts of the dim, it is sent at once. A sum can stay pending."""
+    """The dims of values that ops reduce, other than by a sum, before a loop or a return passes on the results. If such
+    a dim is split, the reduction is done at once, whereas a sum can stay pending. The nodes are in program order."""
     found: set[tuple[Value, int]] = set()
     for node in reversed(nodes):
         given, rule = node.relation.given, node.relation.rule
@@ -62,8 +62,8 @@ def _extreme(rule: FactorRule) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _needed(rule: FactorRule) -> tuple[int, ...]:
-    """The factors of which it does not depend on the results how long they live: those that cannot be split for
-    nothing, and those that are contracted, which another tensor may bring along split, to be summed anyway."""
+    """The factors that are needed whatever becomes of the results: those that cannot be split without communication,
+    and those that are contracted, over which another operand may be split, so that they are summed in any case."""
     return tuple(
         f
         for f, factor in enumerate(rule.factors)
