@@ -86,7 +86,8 @@ class _Propagation:
         """A heap of the numbers of nodes to visit: a function's returns come first, then its ops in order."""
         self.level: Level = 0
         self.cuts: set[tuple[str, int]] = set()
-        """Axes of which factors that share a dim could each take a part, with the size at which to cut each axis."""
+        """Axes of which factors that share a dim could each take a part, with the product of the parts before the
+        cut."""
         self.parameters = frozenset(graph.program.main.params)
         self.contested: set[int] = set()
         """The numbers of nodes at which several factors claimed an axis."""

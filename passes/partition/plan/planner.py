@@ -58,8 +58,7 @@ _MAX_DEPTH = 16
 __all__ = ["PartitionedValue", "Planner"]
 
 Control = Callable[["Planner", RegionBuilder, Op], None]
-"""Plans one op that is not split by its factors: one that holds regions or names functions, or whose operands have
-nothing to do with one another."""
+"""Plans one op that has no factor rule: one that has regions, calls functions, or has independent operands."""
 
 _CONTROL: Registry[Control] = Registry()
 
@@ -68,13 +67,16 @@ partitions_region = _CONTROL.of
 
 
 class TooSlowError(Exception):
-    """What is planned on trial takes longer than what it is to replace."""
+    """A plan made on trial takes longer than the one that it is to replace."""
 
 
 @dataclass(eq=False)
 class Planner:
-    """Plans one program: `plan.functions` begins with its entry. One that `saves_bytes` does so in loops too, where
-    messages otherwise count whole. What another one, `before`, has found out about the program serves this one too."""
+    """Plans one program: `plan.functions` begins with its entry.
+
+    In loops, a message counts its whole latency, unless the planner `saves_bytes`. A planner reuses what another one,
+    `before`, has found out about the same program.
+    """
 
     propagated: Propagated
     resharder: Resharder
@@ -87,7 +89,7 @@ class Planner:
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
         self.copied: Planner | None = None
-        """The planner that this one is a copy of, which plans something on trial."""
+        """The planner that this one is a copy of, if it plans something on trial."""
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
         self.in_loops = self.resharder, StrategySelector(self.resharder, self.options)
@@ -97,7 +99,7 @@ class Planner:
         if self.saves_bytes:
             self.in_loops = self.resharder, self.selector
         self.has_sending_loops = False
-        """Whether there is a loop that sends something, or for which something is sent, as it is first planned."""
+        """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
         before = self.before
         self.shardings: Shardings = (
             Shardings(self.mesh, self.resharder.sub_axes) if before is None else before.shardings
@@ -108,25 +110,25 @@ class Planner:
         self.decisions: Decisions = Decisions(self.facts, self.decide) if before is None else before.decisions
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
-        """Of functions in the making, the arguments that they take, by number, and their shardings."""
+        """For each function that is being planned, the arguments that it takes: number, sharding and local value."""
         self.wants: dict[Value, ClosedSharding] = {}
-        """The shardings that were chosen for what a loop carries, and what suits them."""
+        """The shardings that were chosen for carried values of loops, and those of other values that go with them."""
         self.reduced_once: frozenset[Value] = frozenset()
-        """Results of a loop's body that are reduced once for all of their uses, where they are carried whole."""
+        """Results of a loop's body that are carried reduced, and so are reduced once for all of their uses."""
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {} if before is None else before.known_parts
         self.loops: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
-        """What was decided for loops, by what that depends on."""
+        """The decisions for loops, by the facts that they depend on."""
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
         self.spellings: dict[int, tuple[Strategy, str]] = {} if before is None else before.spellings
         self.spent: dict[Op, float] = {}
         self.sending: set[Op] = set()
         self.planned_seconds = 0.0
-        """At least what all ops take that were planned, each as often as it runs: calls, and what a choice does not
-        always run, are left out."""
+        """A lower bound of the time of all ops planned so far, each as often as it runs. Calls, and branches that may
+        not run, are left out."""
         self.limit = math.inf
         self.superseded: set[Value] = set()
-        """Local forms of values that were computed again in another sharding: nobody may need them any more."""
+        """Local values that were computed again in another sharding, and may have no uses left."""
 
     @property
     def whole(self) -> Planner:
@@ -161,8 +163,8 @@ class Planner:
         strategy: str = "",
         seconds: float = 0.0,
     ) -> tuple[Value, ...]:
-        """Adds an op to the plan. `outs` are values like its results, and the shardings of these. Raises TooSlowError
-        if more was planned than is of use."""
+        """Adds an op to the plan. `outs` has values like its results, with their shardings. Raises TooSlowError if the
+        plan has become too slow to be of use."""
         results = tuple([Value(b.names.fresh(v.name), v.type, self.shardings.spelled(at), span) for v, at in outs])
         op = Op(name, tuple(operands), results, attrs, regions, span, cause, strategy)
         b.ops.append(op)
@@ -182,21 +184,21 @@ class Planner:
         attrs: Mapping[str, Attr] | None = None,
         regions: tuple[Region, ...] = (),
     ) -> None:
-        """Adds an op to the plan that is not split by its factors, with other attributes if some are given, and records
-        its results."""
+        """Adds an op without a factor rule to the plan, with other attributes if they are given, and records its
+        results."""
         given = op.attrs if attrs is None else attrs
         results = self.add(b, op.name, operands, outs, given, span=op.span, cause=op.cause, regions=regions)
         for (value, sharding), local in zip(outs, results, strict=True):
             self.record(value, sharding, local, b)
 
     def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding, name: str = "") -> Value:
-        """A parameter that takes the value in that sharding, by a name that is taken for it if there is one."""
+        """A parameter for the value in that sharding. A given name is used as it is."""
         named = name or value.name
         return b.param(named, value.type, self.shardings.spelled(sharding), span=value.span, is_taken=bool(name))
 
     def seconds(self, ops: Sequence[Op]) -> float:
-        """Time of ops of the plan on one device, one after another; of a case, the slowest branch counts. What it takes
-        to loop is left out: it is the same however a loop is planned."""
+        """The time of ops of the plan on one device, one after another. The slowest branch of a case counts. The
+        overhead of loops is left out, since it is the same however a loop is planned."""
         return sum(map(self._seconds_of, ops))
 
     def _seconds_of(self, op: Op) -> float:
@@ -210,42 +212,42 @@ class Planner:
     # Shardings.
 
     def wanted(self, value: Value) -> ClosedSharding:
-        """The sharding that propagation gave a value, or that was chosen for what a loop carries."""
+        """The propagated sharding of a value, or the one that was chosen for it as a carried value."""
         chosen = self.wants.get(value)
         return chosen if chosen is not None else self.shardings.propagated(value)
 
     @property
     def constants(self) -> Constants:
-        """The numbers that are known."""
+        """The integers that are known."""
         return self.facts.constants
 
     def is_split(self, value: Value, dim: int) -> bool:
-        """Whether a dim is split in the sharding in which a value was made."""
+        """Whether a dim is split in the sharding in which the value was computed."""
         return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
 
     # Values.
 
     def record(self, value: Value, sharding: ClosedSharding, local: Value, home: RegionBuilder) -> None:
-        """Records where a value was made."""
+        """Records a value that was computed, with its sharding and its region."""
         self.partitioned[value] = PartitionedValue(value, self.wanted(value), {sharding: local}, home)
 
     def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:
-        """Records that a value is another one. It is brought to its propagated sharding, unless a reduction is
-        pending, which then stays pending."""
+        """Records that a value is equal to another one, which is resharded to the value's propagated sharding. A
+        pending reduction stays pending."""
         sharding, partitioned = self.wanted(value), self.partitioned[source]
         if not all(have.partial for have in partitioned.shardings):
             self.reshard_to(source, sharding, span, cause)
         self.partitioned[value] = replace(partitioned, value=value, wanted=sharding)
 
     def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
-        """How a call in the region of `b` has an argument. When a pending reduction is done, the callee decides."""
+        """How a call in the region of `b` passes an argument. The callee decides when a pending reduction is done."""
         partitioned = self.partitioned[value]
         first = next(iter(partitioned.shardings))
         lazy = all(have.partial for have in partitioned.shardings) and first.order is None
         return Given(first if lazy else self.wanted(param), self.share(value, b) < 1)
 
     def _asked(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
-        """An argument in another sharding, which the caller is to bring it to."""
+        """An argument in another sharding, to which the caller has to reshard it."""
         value, b = partitioned.value, partitioned.home
         local = self.param(b, value, sharding)
         self.arguments[b].append((argument, sharding, local))
@@ -253,8 +255,8 @@ class Planner:
         return local
 
     def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
-        """The sharding in which all of these values exist with reductions still pending, so that who gets one of them
-        can add first; the wanted one if there is none, or if that is there already."""
+        """A sharding in which all of these values exist with pending reductions, so that more can be added to them
+        before they are reduced; the wanted one if there is no such sharding, or if a value exists in the wanted one."""
         shardings = [self.partitioned[v].shardings for v in values]
         if any(wanted in have for have in shardings):
             return wanted
@@ -263,13 +265,13 @@ class Planner:
         )
 
     def share(self, value: Value, b: RegionBuilder) -> float:
-        """How often what the value needs is planned once, for each time that the region of `b` runs: a reshard of a
-        value from outside a loop is outside."""
+        """How often a reshard of the value runs for each run of the region of `b`: less than once if the value comes
+        from outside a loop, since the reshard is then outside too."""
         partitioned = self.partitioned[value]
         return partitioned.share * self.times.get(partitioned.home, 1.0) / self.times.get(b, 1.0)
 
     def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
-        """What each value that a loop carries is made of, found out once for each loop."""
+        """The linear parts of each carried value, found once for each loop."""
         found = self.known_parts.get(op)
         if found is None:
             found = self.known_parts[op] = linear_parts(self.program, self.versions.inlined, op)
@@ -280,7 +282,7 @@ class Planner:
     def reshard_to(
         self, value: Value, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str = ""
     ) -> Value:
-        """The value in that sharding, resharded the cheapest way from the shardings it has if need be."""
+        """The value in that sharding. If it does not exist in it, it is resharded in the cheapest way."""
         partitioned = self.partitioned[value]
         local = partitioned.shardings.get(sharding)
         if local is not None:
@@ -299,7 +301,7 @@ class Planner:
         return made
 
     def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
-        """The value computed in that sharding, if it can be computed anywhere."""
+        """The value computed in that sharding; None unless any device can compute any part of it."""
         if partitioned.recompute is None or not sharding.is_plain:
             return None
         return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
@@ -307,8 +309,8 @@ class Planner:
     def _made_pending(
         self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
     ) -> Value | None:
-        """A value that can be computed anywhere, and is the identity of a reduction, with that reduction pending: each
-        device has its own part of it."""
+        """The value with a pending reduction, if it is the identity of that reduction and can be computed on any
+        device."""
         if partitioned.recompute is None or not sharding.partial or sharding.order is not None:
             return None
         value = partitioned.value
@@ -322,7 +324,7 @@ class Planner:
     def _computed_again(
         self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan
     ) -> Value | None:
-        """The value computed in that sharding, if that is faster than to send it by that plan."""
+        """The value computed in that sharding; None unless that is faster than the reshard."""
         if partitioned.maker is None:
             return None
         is_faster = self._estimate().again(partitioned, sharding, plan) is not None
@@ -344,7 +346,7 @@ class Planner:
         cause: Cause,
         name: str,
     ) -> Value:
-        """The value brought from one sharding to another, and recorded in all that it has on the way."""
+        """The value resharded from one sharding to another. All shardings on the way are recorded."""
         value, now = replace(partitioned.value, name=name), partitioned.shardings[source]
         ranks = self.resharder.sub_axes.rank
         pending: list[tuple[Step, ClosedSharding | StridedSharding]] = []
@@ -370,7 +372,7 @@ class Planner:
     def _computed(
         self, partitioned: PartitionedValue, op: Op, rule: FactorRule, sharding: ClosedSharding
     ) -> Value | None:
-        """The result of an op, computed in that sharding where the value was made; None if it cannot be."""
+        """The result of an op, computed in that sharding in the value's region; None if it cannot be."""
         strategy = strategy_for(op, rule, sharding)
         if strategy is None:
             return None
@@ -379,7 +381,7 @@ class Planner:
         return local
 
     def _there(self, op: Op, strategy: Strategy) -> tuple[Value, ...] | None:
-        """The operands of an op, where each exists as the strategy has it."""
+        """The operands of an op if all of them exist in the shardings that the strategy needs; None otherwise."""
         found: list[Value] = []
         for value, at in zip(op.operands, strategy.operands, strict=True):
             local = self.partitioned[value].shardings.get(at)
@@ -416,7 +418,7 @@ class Planner:
         return results
 
     def _made_by(self, value: Value) -> Op | None:
-        """The op by which a device makes any part of the value."""
+        """The op by which any device can compute any part of the value."""
         recompute = self.partitioned[value].recompute
         return recompute.op if recompute is not None else None
 
@@ -438,7 +440,7 @@ class Planner:
     # Ops.
 
     def _annotation(self, op: Op) -> None:
-        """The value is brought where it is annotated to be; what is only narrowed there, once that is done."""
+        """Reshards the value as annotated. If its uses only narrow it, the narrowed value is resharded instead."""
         operand, result = op.operands[0], op.result
         sharding = self.wanted(result)
         if result not in self.facts.only_narrowed:
@@ -448,7 +450,7 @@ class Planner:
         self.partitioned[result] = replace(source, value=result, wanted=sharding)
 
     def _rewritten(self, op: Op) -> Sequence[Op]:
-        """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+        """Equivalent ops that can be split in more ways, if that helps; the op itself otherwise."""
         known = of_nothing(op)
         if known is not None:
             return (known,)
@@ -477,7 +479,8 @@ class Planner:
             self.reshard_to(result, self.partitioned[annotated].wanted, op.span, cause)
 
     def _situation(self, b: RegionBuilder, op: Op) -> tuple[Situation, bool]:
-        """Where the op's operands are, and where they and its results are wanted; whether a reduction is pending."""
+        """The existing shardings of the op's operands, the wanted ones of these and of its results, and whether a
+        reduction is pending."""
         times, here = self.times, self.times.get(b, 1.0)
         known: list[tuple[ClosedSharding, ...]] = []
         recomputable: list[bool] = []
@@ -497,7 +500,7 @@ class Planner:
         return Situation(tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results), is_pending
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
-        """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
+        """The shardings in which a value exists, and the reduced one if another op needs it reduced."""
         have = tuple(partitioned.shardings)
         if not have[0].partial or partitioned.wanted.partial or not all(sharding.partial for sharding in have):
             return have
@@ -505,7 +508,7 @@ class Planner:
         return (*have, partitioned.wanted) if is_reduced else have
 
     def _warn(self, op: Op, strategy: Strategy) -> None:
-        """Of memory, and of gathers: once for each sharding that a value is brought to."""
+        """Warns of memory, and of gathers: once for each sharding that a value is resharded to."""
         rule = signature_of(op).rule
         assert rule is not None
         if strategy.excess:
