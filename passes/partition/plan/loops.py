@@ -1,12 +1,14 @@
-"""while: every carried value keeps one sharding, so that nothing is resharded between iterations; which one is chosen
-by what the whole loop costs.
+"""while: every carried value keeps one sharding, so that nothing is resharded between iterations. The sharding is
+chosen by the cost of the whole loop.
 
-A value that the body returns as it got it is not carried: the loop sees it from outside, and what it needs of it in
-another sharding is made once, in front of the loop. The shardings of the others begin as propagation found them. Others
-are tried one after the other: the one in which the body makes the next value, the one in which the first value exists,
-and, where the body adds something whose reduction is pending, that: then the loop sums the parts, and they are reduced
-once, behind it. What is carried whole and used in the body too may be pending there, or reduced once for both. When one
-value is sharded otherwise, so are others that the body makes, and that is tried too, until nothing gets cheaper.
+A value that the body returns as it got it is not carried: the loop uses it from outside, and a reshard of it is done
+once, in front of the loop. The shardings of the others begin as propagated. Alternatives are tried one after the other:
+the sharding in which the body computes the next value; the one in which the first value exists; and, if the body adds a
+partial sum, a pending reduction, so that the loop adds up parts that are reduced once, behind it. A value that is
+carried reduced, and also used in the body, may be pending there, or reduced once for both.
+
+If one value is sharded differently, so are others that the body computes. These are tried too, until nothing gets
+cheaper.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from passes.partition.plan.trial import Trial
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 _ROUNDING = 1 + 1e-9
-"""Seconds that are summed up in two orders differ by less."""
+"""The relative difference between sums of seconds that is due to the order of addition only."""
 
 Carried = Mapping[int, ClosedSharding]
 """The sharding of each carried value, by its number."""
 
 Once = frozenset[Value]
-"""Results of a body that are reduced once for all of their uses, where they are carried whole."""
+"""Results of a body that are carried reduced, and so are reduced once for all of their uses."""
 
 
 @partitions_region("while")
 def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Partitions a loop in the cheapest shardings of what it carries that were found."""
+    """Plans a loop in the cheapest shardings of its carried values that were found."""
     condition, body = op.regions
     changing: list[int] = []
     for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
@@ -93,8 +95,8 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
 
 @contextmanager
 def _iterations(p: Planner) -> Iterator[None]:
-    """Within it, what is planned runs in each iteration of a loop, or so that it need not: there a message waits for
-    those of the iteration before, and its latency counts whole."""
+    """While this is entered, ops are planned that run in each iteration of a loop, or whose reshards should not. A
+    message in a loop waits for those of the iteration before, so its whole latency counts."""
     before = p.resharder, p.selector
     p.resharder, p.selector = p.in_loops
     try:
@@ -113,7 +115,7 @@ def _region(
     kind: CauseKind,
     names: Sequence[str],
 ) -> Region:
-    """One of a loop's regions, which have one name for what is carried, as their text has."""
+    """A region of a loop. All of its regions have the same names for carried values, as in the text language."""
     b = RegionBuilder(outer.names)
     p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
     for i, sharding in params.items():
@@ -135,7 +137,7 @@ def _region(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A loop planned in some shardings, on trial, and the time that it takes."""
+    """A loop planned in some shardings on trial, with its time."""
 
     carried: Carried
     once: Once
@@ -144,9 +146,9 @@ class _Attempt:
 
 
 def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
-    """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other
-    shardings than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
-    """
+    """Rounds of trials. A change is kept if it makes the loop cheaper. The body then computes values in other shardings
+    than before, which are tried in the next round. If a loop needs no communication as it is, there are no further
+    trials."""
     best = _try(p, b, op, wanted, frozenset())
     assert best is not None, "there is no limit"
     if _sends_nothing(p, best, op):
@@ -178,8 +180,8 @@ def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
 
 
 def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
-    """Other shardings for what a loop carries: for every value, then for all whose reductions can be pending, then for
-    one alone."""
+    """Other shardings for carried values: first for all of them, then for all whose reductions can be pending, then for
+    one at a time."""
     others = {i: tuple(_others(p, now.trial.planner, op, i, sharding)) for i, sharding in now.carried.items()}
     together = {i: shardings[0] for i, shardings in others.items() if shardings}
     changes: list[Carried] = [together, {i: sharding for i, sharding in together.items() if sharding.partial}]
@@ -188,7 +190,7 @@ def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
 
 
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
-    """What the trial's body makes as parts of sums, uses, and is to carry whole."""
+    """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
     results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
     return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
 
@@ -196,7 +198,7 @@ def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
 def _try(
     p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, limit: float = math.inf
 ) -> _Attempt | None:
-    """The loop planned so, on trial; None if it takes longer than the limit."""
+    """The loop planned in these shardings, on trial; None if it takes longer than the limit."""
     behind = 0.0
     for i, sharding in carried.items():
         result = op.results[i]
@@ -211,14 +213,14 @@ def _try(
 
 
 def _better(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, best: _Attempt) -> _Attempt:
-    """The loop planned so, if that takes less time than the best so far."""
+    """The loop planned in these shardings, if that takes less time than the best so far."""
     limit = best.seconds * (1 - CLOSE)
     new = _try(p, b, op, carried, once, limit * _ROUNDING)
     return new if new is not None and new.seconds < limit else best
 
 
 def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
-    """Shardings that a carried value may have instead, the likeliest first."""
+    """Other shardings that a carried value may have, the most promising first."""
     body = op.regions[1]
     candidates: dict[ClosedSharding, None] = {}
     parts = p.linear_parts(op)[i]

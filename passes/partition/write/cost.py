@@ -1,4 +1,4 @@
-"""What a plan costs: of each of its ops, what that becomes on one device takes."""
+"""The cost of a plan: for each of its ops, the time, bytes and memory of the ops that it becomes on one device."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from passes.partition.write.writer import Writer, write_plan
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """Of one execution of an op on the device that it takes longest: seconds, bytes received from others, and bytes of
-    memory that are taken while it runs."""
+    """The cost of one execution of an op on the device on which it takes longest: seconds, bytes received from others,
+    and bytes of memory in use while it runs."""
 
     seconds: float
     received: int
@@ -68,7 +68,7 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
 
 
 def bytes_received(plan: Plan) -> float:
-    """Bytes that the worst device receives in what a plan becomes, each op by itself."""
+    """The bytes that the worst device receives in the program that a plan becomes, each op by itself."""
     functions: dict[str, float] = {}
     for function in callees_first(write_plan(plan)):
         functions[function.name] = _received(function.body.ops, functions)
@@ -76,7 +76,7 @@ def bytes_received(plan: Plan) -> float:
 
 
 class _Sums:
-    """Seconds and bytes of each op, what runs inside it included, and of each function."""
+    """The seconds and bytes of each op, including the ops inside it, and of each function."""
 
     def __init__(self, program: Program, machine: Machine, became: Mapping[Op, Sequence[Op]]) -> None:
         self.machine = machine
@@ -106,7 +106,7 @@ class _Sums:
 
 
 def _received(ops: Sequence[Op], functions: Mapping[str, float]) -> float:
-    """Bytes that the worst device receives in ops, which call only these functions, of which those are known."""
+    """The bytes that the worst device receives in ops whose callees' bytes are given."""
     total = 0.0
     for op in ops:
         if op.name in COLLECTIVES:

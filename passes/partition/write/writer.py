@@ -1,7 +1,7 @@
-"""The writer: a plan, as the program of one device (GShard, section 3.3). It decides nothing.
+"""The writer: turns a plan into the program of one device (GShard, section 3.3). It decides nothing.
 
 A reshard becomes the collectives and local ops of its steps. An op is written on the shards of its operands: their
-padding is masked where a reduction would see it, and the function of its family writes it by its strategy.
+padding is masked where a reduction would read it, and the function of the op's family writes it by its strategy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from passes.signatures import signature_of
 
 
 def write_plan(plan: Plan) -> Program:
-    """The SPMD program that a plan describes, written once."""
+    """The SPMD program of a plan. It is written once and kept with the plan."""
     written = plan.written
     if written is None:
         written = Writer(plan).written()
@@ -42,7 +42,8 @@ def write_plan(plan: Plan) -> Program:
 
 
 class Writer:
-    """Writes one plan: `local` is what a device has of each value, `became` what each op without regions became."""
+    """Writes one plan. `local` maps each value to its local value, `became` each op without regions to the ops that it
+    became."""
 
     def __init__(self, plan: Plan) -> None:
         self.program = plan.program
@@ -55,8 +56,8 @@ class Writer:
         self.of_the_caller: Callers = {}
         self.became: dict[Op, Sequence[Op]] = {}
         self.of_one_op: dict[object, tuple[dict[str, Attr], Sequence[TensorType]]] = {}
-        """Of ops that are written as one op of their name on what devices have of their operands: its attributes and
-        the types of its results, by all that these depend on: what the host is given depends on earlier calls too."""
+        """The attributes and result types of ops that are written as one op of the same name on local operands, by all
+        that these depend on. Host callbacks are left out, since what they are given depends on earlier calls."""
 
     def written(self) -> Program:
         """The SPMD program."""
@@ -101,7 +102,7 @@ class Writer:
         b.span, b.cause = around
 
     def region(self, outer: RegionBuilder, region: Region, named: Region) -> Region:
-        """A region whose parameters are named as those of another one are."""
+        """A region whose parameters have the names of another one."""
         b = RegionBuilder(outer.names)
         for param, other in zip(region.params, named.params, strict=True):
             self.param(b, param, name=other.name)
@@ -111,7 +112,7 @@ class Writer:
     # One op.
 
     def locals(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
-        """What a device has of the op's results."""
+        """The local values of the op's results."""
         if is_reshard(op):
             return self.reshard(b, op)
         if is_manual(op):
@@ -153,13 +154,13 @@ class Writer:
         return written
 
     def locals_of(self, op: Op) -> list[Value]:
-        """What a device has of the op's operands."""
+        """The local values of the op's operands."""
         return [self.local[v] for v in op.operands]
 
     def masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, spelled: Spelled, shardings: Sequence[ClosedSharding]
     ) -> tuple[Value, ...]:
-        """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
+        """The operands with the identity in the padding of reduced dims, if the op would read it."""
         split = {f for f, _ in spelled.factors}
         if spelled.windowed is not None:
             split.add(spelled.windowed.factor)
@@ -179,15 +180,14 @@ class Writer:
         return tuple(masked)
 
     def same(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
-        """The op itself on what devices have, with the regions that it holds."""
+        """The op itself on local operands, with its regions."""
         regions = tuple(self.region(b, region, op.regions[-1]) for region in op.regions)
         names = [v.name for v in op.results]
         types = [self.local_type(v) for v in op.results]
         return b.append(op.name, self.locals_of(op), dict(op.attrs), names=names, regions=regions, types=types)
 
     def manual(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
-        """The body of a manual region in the place of the region: a device has of what crosses its boundary the same on
-        both sides."""
+        """The ops of a manual region, inlined: values that cross its boundary are the same locally on both sides."""
         (region,) = op.regions
         axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
@@ -198,7 +198,7 @@ class Writer:
 
 
 def _by_the_user(op: Op) -> Cause | None:
-    """The cause of a collective that no pass put into a program."""
+    """The cause of a collective that no pass inserted."""
     if op.name not in COLLECTIVES:
         return None
     return Cause("written", op.name, name=op.label, values=tuple(v.name for v in op.operands))
