@@ -1,4 +1,4 @@
-"""Puts a module together: imports, the mesh, the helpers in use, a function for each function of the program, main."""
+"""Assembles a module: imports, the mesh, the helpers in use, a function for each function of the program, main."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _GLOBALS = (
 )  # fmt: skip
 
 _LONGEST_SIGNATURE = 100
-"""Characters of a docstring on one line."""
+"""The number of characters on one line of a docstring."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A module's text, and, of each function of its program, the op that each line is of, counted from its first,
-    which is 0."""
+    """A module's text, and for each function of its program the op of each line, counted from the function's first
+    line, which is 0."""
 
     text: str
     origins: Mapping[str, Mapping[int, Op]]
 
     def op_of_line(self) -> dict[int, Op]:
-        """The op that each line of the text is of. The first line is 1."""
+        """The op of each line of the text. The first line is 1."""
         found: dict[int, Op] = {}
         for number, line in enumerate(self.text.split("\n"), 1):
             name = line[4 : line.find("(")] if line.startswith("def ") else ""
@@ -53,17 +53,15 @@ class Written:
         return found
 
     def span_of_line(self) -> dict[int, Span]:
-        """The place in the program that each line of the text is of. The first line is 1."""
+        """The source location of each line of the text. The first line is 1."""
         return {line: op.span for line, op in self.op_of_line().items() if op.span is not None}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How an SPMD program's arrays pass the entry of its module.
-
-    `divided` and `undivided` say which parameters and results are not on the devices as they are given: the functions
-    of these names in the module make the one of the other. `passed` says whether the devices get the parameters.
-    """
+    """How an SPMD program's arrays cross the entry of its module. `divided` and `undivided` say which parameters and
+    results are not on the devices as they are given: the module has functions of these names that convert between the
+    two forms. `passed` says whether the devices get the parameters."""
 
     divided: tuple[bool, ...]
     undivided: tuple[bool, ...]
@@ -71,23 +69,21 @@ class Entry:
 
 
 def write_module(program: Program, *, portable: bool = False) -> str:
-    """The text of the program's module; if it is to be `portable`, without detours around faults of one backend."""
+    """The text of the program's module. A `portable` one has no workarounds for faults of a backend."""
     return _written(program, None, is_portable=portable)[0].text
 
 
 def write_entry(program: Program, *, is_for_cpu: bool = True) -> tuple[Written, Entry]:
-    """An SPMD program's module, for a host's CPU or for other devices, and what is said of its entry."""
+    """The module of an SPMD program, for the CPU devices of a host or for others, and how its entry is called."""
     written, entry = _written(program, None, is_for_cpu=is_for_cpu)
     assert entry is not None
     return written, entry
 
 
 def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[Written, str, list[Annotation]]:
-    """A global program's module in which annotations are calls `annotated(x, i)`, of a function that the
-    text lacks; the name of its main function; and what each i says.
-
-    A `differentiable` one is written by what JAX has derivatives of, manual regions by `shard_map`.
-    """
+    """The module of a global program, in which annotations are calls `annotated(x, i)` of a function that the text does
+    not define; the name of its main function; and the annotation of each i. A `differentiable` one is written with
+    functions that JAX has derivatives of, and manual regions with `shard_map`."""
     annotations: list[Annotation] = []
     return _written(program, annotations, is_differentiated=differentiable)[0], "global_main", annotations
 
@@ -133,8 +129,8 @@ def _written(
 
 
 def _require_devices(program: Program, *, has_devices: bool) -> None:
-    """Raises SpmdcError if the program runs on devices and has no mesh of them (E306), or if what it is written for has
-    none (E412)."""
+    """Raises SpmdcError if the program runs on devices and has no mesh (E306), or cannot be written for the purpose
+    (E412)."""
     if program.stage == "spmd" and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
     if not has_devices and has_manual(program):
@@ -248,7 +244,8 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
 
 
 def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], Entry]:
-    """What the devices run, and `main`. Parameters are not passed if none has elements: XLA fails on those alone."""
+    """The function that the devices run, and `main`. If no parameter has elements, none is passed: XLA fails on empty
+    parameters alone."""
     main = module.program.main
     w = FunctionWriter(module, module.versions.entry, taken)
     names = [w.define(p) for p in main.params]
@@ -295,8 +292,8 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
 def _on_mesh(
     entry: str, inputs: list[Boundary], outputs: list[Boundary], positions: Sequence[Position], *, is_checked: bool
 ) -> list[str]:
-    """The entry as a function of shards side by side. JAX's check of what varies between devices asks for annotations
-    that functions of users, which know nothing of devices, do not have."""
+    """The entry as a function of shards, side by side. JAX's check of varying values needs annotations that functions
+    of users, which are written without devices, do not have."""
     specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
     given = "(*POSITION_SPECS, *IN_SPECS)" if positions else "IN_SPECS"
     mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs={given}, out_specs=OUT_SPECS, check_vma=check_vma)"
@@ -320,7 +317,7 @@ def on_mesh(mesh, donate=()):
 
 
 def _kept(outputs: Sequence[Boundary]) -> str:
-    """A function of the module. What is not checked is only that the entries of a stack are the same."""
+    """A function of the module. It is checked except for whether the entries of a stack are equal."""
     names = [f"r{i}" for i in range(len(outputs))]
     own = tuple_text(f"lax.squeeze({n}, (0,))" if b.kept else n for n, b in zip(names, outputs, strict=True))
     return f'''def kept(mapped, mesh):
@@ -341,14 +338,14 @@ _ON_DEVICES = '''def on_devices(mesh, arrays):
 
 @dataclass(frozen=True)
 class _Adjusting:
-    """A function of the module from arrays to arrays, with the lines for each; without any, it is not written."""
+    """A function of the module from arrays to arrays, with the lines for each; not written if no array has lines."""
 
     name: str
     text: str
     steps: list[list[str]]
 
     def call(self, arguments: str, names: str) -> str:
-        """The call, or what replaces it where nothing needs to be done."""
+        """The call; the argument itself if there is nothing to convert."""
         return f"{self.name}({arguments})" if self.text else names
 
 
@@ -373,7 +370,7 @@ def _shards_docstring(w: FunctionWriter, main: Function) -> None:
 
 
 def _spmd_main(module: ModuleWriter, names: list[str], passed: bool, divide: _Adjusting, undivide: _Adjusting) -> str:
-    """`main` takes `names`, and passes them on if the devices take any."""
+    """`main` with the parameters `names`, which it passes on if the devices take any."""
     lines = ["mesh = make_mesh() if mesh is None else mesh"]
     if passed:
         lines.append(f"shards = on_devices(mesh, {divide.call(', '.join(names), tuple_text(names))})")
@@ -397,6 +394,6 @@ def _body(w: FunctionWriter, program: Program, lines: list[str]) -> None:
 
 
 def has_64_bits(program: Program) -> bool:
-    """Whether any value of the program has 64-bit elements, which JAX leaves out unless asked."""
+    """Whether some value of the program has 64-bit elements, which JAX only has when it is asked to."""
     dtypes = {v.type.dtype for function in program.functions.values() for v in values_within(function.body)}
     return any(dtype.component.bits == 64 for dtype in dtypes)

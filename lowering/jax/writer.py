@@ -1,6 +1,7 @@
-"""What an emitter writes with: the names of values, the axes of the mesh, and the lines of the function at hand.
+"""The state of an emitter: the names of values, the axes of the mesh, and the lines of the current function.
 
-An emitter turns one op into the text of one expression; the family files register theirs by op name in `EMITTERS`.
+An emitter turns one op into the text of one expression. The files of the op families register theirs by op name in
+`EMITTERS`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,12 @@ from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
 
 _SHORT = 8
-"""Ops of a function that JAX traces and lowers in less time than a call of it."""
+"""Functions with at most so many ops are traced and lowered in less time than a call of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """The sharding of a value, the group of tensors that are sharded as it is, and which way propagation goes through
-    it."""
+    """The sharding of a value, its sharding group, and the direction in which propagation passes."""
 
     sharding: Sharding
     group: int | None = None
@@ -46,11 +46,14 @@ class Annotation:
 
 @dataclass
 class ModuleWriter:
-    """What the functions of one module share. `axes` is None in a global program, which has no devices; `functions` are
-    the names of those that run; `mapped` are the functions that are applied to elements; `annotations`, unless it is
-    None, gets what is written as calls of `annotated`; with `is_portable`, no op is written in the words of a backend;
-    unless it `is_for_cpu`, nothing is written for what XLA's CPU backend does well;
-    if it `is_differentiated`, ops are written by what JAX has derivatives of."""
+    """The state that the functions of one module share.
+
+    `axes` is None in a global program, which has no devices. `functions` has the names of the functions that run,
+    `mapped` those that are applied elementwise. `annotations`, unless None, collects the annotations that are written
+    as calls of `annotated`. If the module `is_portable`, no op is written for one backend only. Unless it `is_for_cpu`,
+    nothing is written for the sake of XLA's CPU backend. If it `is_differentiated`, ops are written with functions that
+    JAX has derivatives of.
+    """
 
     program: Program
     axes: ProgramAxes | None
@@ -65,9 +68,9 @@ class ModuleWriter:
     is_portable: bool = False
     is_for_cpu: bool = True
     positions: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    """Of axes, the name in the entry of what holds the position of the device along them."""
+    """The name, in the entry, of the position of the device along each tuple of axes."""
     origins: dict[str, Mapping[int, Op]] = field(default_factory=dict[str, Mapping[int, Op]])
-    """Of each function of the module, the op that each line is of, counted from its first, which is 0."""
+    """For each function of the module, the op of each line, counted from the function's first line, which is 0."""
 
     def helper(self, name: str) -> str:
         """The name of a helper, which the module then contains."""
@@ -75,7 +78,7 @@ class ModuleWriter:
         return name
 
     def mesh_constants(self, mesh: Mesh) -> tuple[str, str]:
-        """The names of the constants that hold a mesh's axes and its device ids."""
+        """The names of the constants for a mesh's axes and device ids."""
         if mesh == self.program.mesh:
             return "MESH_AXES", "DEVICE_IDS"
         if mesh not in self.meshes:
@@ -85,28 +88,29 @@ class ModuleWriter:
 
     @cached_property
     def guards(self) -> Guards:
-        """Where XLA would go wrong. What is handed on with its annotations has the ops as they are."""
+        """The ops for which XLA needs a workaround. A module that is handed on with its annotations has none."""
         return Guards() if self.annotations is not None else guards_of(self.program)
 
     @cached_property
     def numbers(self) -> Mapping[Value, Attr]:
-        """Constants of which no array is written, but the number in each op that uses it. What is handed on with its
-        annotations has all arrays, as each of them may have one."""
+        """Constants that are written as numbers in the ops that use them, and not as arrays. A module that is handed on
+        with its annotations has arrays, since each may be annotated."""
         return numbers_of(self.program) if self.annotations is None else {}
 
     @cached_property
     def slices_alike(self) -> frozenset[Value]:
-        """Slices that XLA's CPU backend is to compile once for all of a size; elsewhere slices are what is fast."""
+        """Slices that XLA's CPU backend is to compile once for each size. Other backends are faster with plain
+        slices."""
         return slices_alike(self.program) if self.compiles_on_cpu else frozenset()
 
     @property
     def compiles_on_cpu(self) -> bool:
-        """Whether devices that are a host's CPU run the module, as far as is known."""
+        """Whether the module may run on CPU devices of a host."""
         return self.program.stage == "spmd" and self.is_for_cpu and self.runs_on_cpu
 
     @cached_property
     def places(self) -> Places:
-        """The numbers that are known for all devices before the program runs."""
+        """The integers that are known for all devices before the program runs."""
         return places_of(self.program, self._indices, self.assemblies.updates)
 
     @cached_property
@@ -116,7 +120,7 @@ class ModuleWriter:
 
     @cached_property
     def assemblies(self) -> Assemblies:
-        """The boxes that are gathered on CPUs; elsewhere they are sooner updated piece by piece."""
+        """The boxes that are assembled by gathers on CPUs. Other backends are faster with one update for each piece."""
         return assemblies_of(self.program, self._indices) if self.compiles_on_cpu else Assemblies()
 
     @property
@@ -126,8 +130,8 @@ class ModuleWriter:
 
     @cached_property
     def traced_once(self) -> frozenset[Version]:
-        """Functions of elements that JAX is to trace and lower once for all calls, not once for each: those that take
-        longer so than a call of them. Text that is for others to read or to differentiate has them inline."""
+        """Elementwise functions that JAX is to trace and lower once for all calls: those with several calls that are
+        long enough for it to pay. Modules that are handed on or differentiated have them inline."""
         if not self.runs_on_cpu:
             return frozenset()
         reached = self.versions.reached()
@@ -148,7 +152,7 @@ class ModuleWriter:
 
 
 class FunctionWriter:
-    """Writes the lines of one Python function and of those nested in it."""
+    """Writes the lines of one Python function and of the functions nested in it."""
 
     def __init__(self, module: ModuleWriter, version: Version, taken: Iterable[str]) -> None:
         self.module = module
@@ -157,7 +161,7 @@ class FunctionWriter:
         self.lines: list[str] = []
         self.ops_of_lines: dict[int, Op] = {}
         self.instead: dict[Op, str] = {}
-        """The expressions of ops that are not written as ops of their name are elsewhere."""
+        """The expressions of ops that are written differently from what their name says."""
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
         self._makers: dict[Value, Op] = {}
@@ -182,15 +186,15 @@ class FunctionWriter:
         return [self._of[v] for v in values]
 
     def maker(self, value: Value) -> Op | None:
-        """The op that the value is a result of, if that is written in this function; parameters have none."""
+        """The op that the value is a result of, if it is written in this function; None for parameters."""
         return self._makers.get(value)
 
     def assign(self, value: Value, same: Value) -> None:
-        """Notes that `value` is always what `same` is."""
+        """Records that `value` always equals `same`."""
         self._same[value] = same
 
     def number(self, value: Value) -> Attr:
-        """The number that every element is, if it is a constant; else something else."""
+        """The number that every element equals, if the value is a constant; None otherwise."""
         return constant_value(self._makers.get(self._same.get(value, value)))
 
     def varying(self, value: Value) -> frozenset[str]:
@@ -212,7 +216,7 @@ class FunctionWriter:
         return f'lax.pcast({text}, {quoted(names)}, to="varying")'
 
     def apart(self, value: Value, op: Op) -> str:
-        """The operand of an op, behind a barrier if XLA would confound it with the ops before."""
+        """The operand of an op, behind a barrier if XLA would miscompile the op together with those before."""
         text = self._of[value]
         return f"lax.optimization_barrier({text})" if op.result in self.module.guards.apart else text
 
@@ -237,7 +241,7 @@ class FunctionWriter:
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """Lines that run in each turn of a loop."""
+        """Lines that run in each iteration of a loop."""
         self._loops += 1
         yield
         self._loops -= 1
@@ -284,10 +288,9 @@ class FunctionWriter:
                 self.annotate(value, sharding, comment)
 
     def _looks_up(self, op: Op) -> bool:
-        """Writes a number that is known for all devices as the one of this device, where ops use it; if it is one.
-
-        In front of loops, what one op computes of the place is left to that op, if its other operands are written.
-        """
+        """Writes, before the ops that use it, the value that a number known for all devices has on this device, if the
+        value is such a number. In front of loops, a number that a single op computes from the position is left to that
+        op, if its other operands are written."""
         places = self.module.places
         index = places.index_of.get(op.result) if len(op.results) == 1 else None
         if index is None or index is op.result:
@@ -302,7 +305,7 @@ class FunctionWriter:
         return True
 
     def table(self, value: Value) -> str:
-        """The name of what holds a number for each device; that of a constant, for all."""
+        """The name of a number that depends on the device; the name of a constant if it is the same on all."""
         if value not in self.module.places.index_of:
             return self._of[value]
         if value not in self._tables:
@@ -313,7 +316,8 @@ class FunctionWriter:
         return self._tables[value]
 
     def annotate(self, value: Value, sharding: Sharding | None, comment: str = "") -> None:
-        """Writes the sharding of a value, in a module that is to be differentiated. Nothing if all of it is open."""
+        """Writes the sharding of a value, in a module that is to be differentiated. Nothing is written if all dims are
+        open."""
         if sharding is None or value in self.module.program.main.params:
             return
         if any(sharding.used_axes()) or not all(d.open for d in sharding.dims):
@@ -326,12 +330,12 @@ class FunctionWriter:
             annotations.append(annotation)
 
     def returned(self, values: Sequence[str]) -> str:
-        """What a function of these results returns: a tuple unless there is one."""
+        """The expression that a function with these results returns: a tuple unless there is exactly one."""
         return values[0] if len(values) == 1 else tuple_text(values)
 
 
 def location(op: Op) -> str:
-    """The comment behind an op: its source line, without the folder, and why a pass inserted it."""
+    """The comment behind an op: its source line, without the folder, and why a pass inserted the op."""
     place = f"# {_file_name(op.span.source.name)}:{op.span.line}" if op.span is not None else ""
     cause = one_line(str(op.cause)) if op.cause is not None else ""
     return f"{place}  {cause}" if place and cause else f"# {cause}" if cause else place
@@ -344,19 +348,19 @@ def _file_name(path: str) -> str:
 
 @lru_cache(maxsize=1024)
 def one_line(text: str) -> str:
-    """`text` without what would end a comment."""
+    """`text` without characters that would end a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def in_docstring(text: str) -> str:
-    """`text` on one line and without what would end a docstring."""
+    """`text` on one line and without characters that would end a docstring."""
     return one_line(text).replace("\\", "/").replace('"', "'")
 
 
 Emitter = Callable[[FunctionWriter, Op], str]
 
 EMITTERS: Registry[Emitter] = Registry()
-"""For each op, what writes it: the text of an expression for its result, or for the tuple of its results."""
+"""The emitter of each op: it returns the text of an expression for the op's result, or for the tuple of its results."""
 
 
 emits = EMITTERS.of
