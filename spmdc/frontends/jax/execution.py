@@ -1,10 +1,13 @@
-"""A partitioned function compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
+"""A partitioned function, compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
 
-What the devices run is one function of JAX's: from the leaves of the arguments to arrays of numbers, the program, and
-back to the results' own tree. JAX's dispatch calls it. It takes leaves, because trees are taken apart to look at these,
-and some (those of Equinox) take longer than all else of a call. Arrays that are where the program takes them are handed
-on as they are, others are put there first; those that JAX cannot shard as the program has them (uneven dims, above all)
-are padded before. Results are such as JAX can hold.
+The devices run one function of JAX's: it converts the leaves of the arguments to arrays of numbers, runs the program,
+and converts back to the leaves of the result. JAX's dispatch calls it. It takes leaves and not trees, because arguments
+are flattened in any case, to look at the leaves, and flattening some trees (those of Equinox) takes longer than the
+rest of a call.
+
+Arrays that are sharded as the program takes them are passed on as they are; others are resharded first. Arrays that JAX
+cannot shard as the program has them (above all, uneven dims) are padded before. Results have shardings that JAX can
+express.
 """
 
 from __future__ import annotations
@@ -35,16 +38,14 @@ _spec: Any = PartitionSpec
 _type_of: Any = shaped_abstractify
 
 NO_MESH: Any = AbstractMesh((), ())
-"""The mesh of JAX's context where there is none."""
+"""The mesh of JAX's context if there is none."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and returns: trees of leaves with these types, some of the arguments' donated.
-
-    `names` are what messages, and what JAX lowers, call the leaves of arguments: `params['w']`. `out_written` are, for
-    each result, the ways in which its sharding may have been written, the likeliest first.
-    """
+    """The signature of a function: trees of leaves with these types; some arguments may be donated. `names` are the
+    names of the arguments' leaves, such as `params['w']`, in messages and in what JAX lowers. `out_written` has, for
+    each result, the ways in which the user may have written its sharding, the most likely first."""
 
     tree: Any
     avals: tuple[Any, ...]
@@ -61,11 +62,8 @@ class Signature:
 
 @dataclass(frozen=True)
 class _Places:
-    """How the arrays of a program are sharded: on the caller's mesh, wherever that can express it.
-
-    `running` is the mesh over which the program is mapped; `results` are where results are put in the end, None where
-    they stay.
-    """
+    """The shardings of a program's arrays, on the caller's mesh wherever that can express them. The program is mapped
+    over the mesh `running`. `results` are the final shardings of results; None for those that stay as they are."""
 
     running: JaxMesh
     inputs: tuple[NamedSharding, ...]
@@ -73,7 +71,7 @@ class _Places:
     results: tuple[NamedSharding | None, ...]
 
     def written_as(self, signature: Signature) -> _Places:
-        """The same with results on shardings that are equal, to JAX, to those that users have written."""
+        """The same with results on shardings that are equal, for JAX, to those that users have written."""
         if not signature.out_written:
             return self
         pairs = list(zip(signature.out_written, signature.out_avals, strict=True))
@@ -85,10 +83,8 @@ class _Places:
 
 
 class Execution:
-    """A partitioned function, lowered and compiled by JAX when that is first asked for.
-
-    `mesh` is the one that the caller has given, and `executable` the program as a module.
-    """
+    """A partitioned function, lowered and compiled by JAX on demand. `mesh` is the caller's, and `executable` is the
+    program as a module."""
 
     def __init__(self, executable: Executable, mesh: MeshLike, signature: Signature) -> None:
         assert executable.entry is not None
@@ -104,22 +100,21 @@ class Execution:
             for divided, a, s in zip(self._entry.divided, signature.avals, passes.inputs, strict=True)
         )
         self.is_plain = not any((*self._bare, *passes.results))
-        """Whether leaves that are where they should be are all that JAX's dispatch needs, and what it returns are the
-        results."""
+        """Whether JAX's dispatch needs nothing but leaves that are sharded as taken, and returns the final results."""
 
     @property
     def in_shardings(self) -> Any:
-        """How the arguments are sharded, in their tree."""
+        """The shardings of the arguments, in their tree."""
         return self.signature.tree.unflatten(self._places.inputs)
 
     @property
     def out_shardings(self) -> Any:
-        """How the results are sharded, in their tree."""
+        """The shardings of the results, in their tree."""
         pairs = zip(self._places.outputs, self._places.results, strict=True)
         return self.signature.out_tree.unflatten([end or given for given, end in pairs])
 
     def lower(self, **options: Any) -> jax.stages.Lowered:
-        """The function as JAX lowers it, for its own devices, or with options of JAX's as these say."""
+        """The function as lowered by JAX, for its own devices, or with these options of JAX's."""
         with self._context():
             traced = self._jitted.trace(*self._types())
             lowered: jax.stages.Lowered = traced.lower(**options)
@@ -142,7 +137,7 @@ class Execution:
 
     @functools.cached_property
     def runs(self) -> Callable[..., Any]:
-        """What every call runs, with leaves: what is compiled, or where JAX cannot call this, its function."""
+        """The function that every call runs, on leaves: the compiled one, or JAX's own if JAX cannot call that here."""
         if compiled_takes(words_type(a).dtype for a in self.signature.avals):
             self.check_memory()
             return self.compiled
@@ -154,7 +149,7 @@ class Execution:
 
     @functools.cached_property
     def compiled(self) -> jax.stages.Compiled:
-        """The function, ahead of time."""
+        """The function, compiled ahead of time."""
         try:
             with self._context():
                 return self.lowered.compile()
@@ -162,18 +157,16 @@ class Execution:
             raise self.explained(problem) from None
 
     def check_memory(self) -> None:
-        """Raises SpmdcError (E505) if what is compiled takes more memory than the host has that is to run it."""
+        """Raises SpmdcError (E505) if the compiled function takes more memory than the host has that is to run it."""
         check_memory(self._executable.program, self.compiled, self._places.running)
 
     def explained(self, problem: Exception) -> Exception:
-        """What is to be raised for a problem of JAX's in a call."""
+        """The error to raise for an error of JAX in a call."""
         return explained(self._executable.program, problem)
 
     def misplaced(self, leaves: Sequence[Any]) -> tuple[int, ...]:
-        """The leaves that are to be put where the program takes them, by position, but for those that are bare.
-
-        JAX itself puts what is on the host there, if types do not name axes of the mesh.
-        """
+        """The leaves to be resharded to what the program takes, by position, except for bare ones. JAX itself moves
+        arrays from the host, unless types name axes of the mesh."""
         host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
         places = zip(leaves, self._places.inputs, self.signature.avals, self._bare, strict=True)
         return tuple(
@@ -181,10 +174,8 @@ class Execution:
         )
 
     def check_donated(self, leaves: Sequence[Any], misplaced: Sequence[int] = ()) -> None:
-        """Raises SpmdcError (E514) if the devices would use up the memory of an array that is also given elsewhere.
-
-        JAX 0.10 ends the process over one.
-        """
+        """Raises SpmdcError (E514) if the devices would use up the memory of an array that is also passed elsewhere,
+        since JAX 0.10 would end the process."""
         given = ((i, leaves[i]) for i in self._used_up if i not in misplaced)
         used_up = {id(x): i for i, x in given if isinstance(x, jax.Array)}
         if not used_up:
@@ -201,7 +192,7 @@ class Execution:
 
     @functools.cached_property
     def _taken(self) -> frozenset[int]:
-        """The leaves that the devices take as they are given: those that JAX does not drop, and nothing adjusts."""
+        """The leaves that the devices take as they are given: JAX does not drop them, and they need no adjustment."""
         main = self._executable.program.main
         ops = list(walk(main.body))
         ends = [main.body, *(region for op in ops for region in op.regions)]
@@ -215,8 +206,8 @@ class Execution:
         return tuple(i for i in self.signature.donated if i in self._taken)
 
     def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
-        """The results, in their tree, for leaves of which some are yet to be put where they belong. `compiled` is run
-        with leaves, by default what every call runs."""
+        """The results, in their tree, for leaves of which some are not yet sharded as taken. `compiled`, by default the
+        function that every call runs, is called with the leaves."""
         self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
         inputs = self._places.inputs
@@ -231,14 +222,14 @@ class Execution:
         return self._moved(results) if any(self._places.results) else results
 
     def called(self, compiled: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        """What it returns for leaves that are placed right; a problem of the devices is explained."""
+        """The results for leaves that are sharded as taken. An error of the devices is explained."""
         try:
             return compiled(*leaves)
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
 
     def _divided(self, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves, those that are bare as the devices take them."""
+        """The leaves, with bare ones as the devices take them."""
         arrays = [
             words(x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x)) if bare else x
             for x, bare in zip(leaves, self._bare, strict=True)
@@ -250,12 +241,12 @@ class Execution:
         return [new if bare else old for new, old, bare in zip(found, arrays, self._bare, strict=True)]
 
     def _moved(self, results: Any) -> Any:
-        """The results where they are put in the end."""
+        """The results in their final shardings."""
         pairs = zip(jax.tree.leaves(results), self._places.results, strict=True)
         return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
 
     def _types(self) -> list[Any]:
-        """Of what the function on the devices takes, with its sharding."""
+        """The types of the arrays that the function on the devices takes, with their shardings."""
         s = self.signature
         plain = [words_type(a) if bare else a for a, bare in zip(s.avals, self._bare, strict=True)]
         if any(self._entry.divided):
@@ -284,7 +275,8 @@ class Execution:
 
     @contextlib.contextmanager
     def _context(self) -> Iterator[None]:
-        """In which JAX sees the program: without the caller's mesh, and with all bits that the program has."""
+        """The context in which JAX runs the program: without the caller's mesh, and with 64 bits if the program has
+        them."""
         with jax.sharding.use_abstract_mesh(NO_MESH), contextlib.ExitStack() as stack:
             if self._wide:
                 stack.enter_context(jax.enable_x64(True))
@@ -300,10 +292,8 @@ def are_arrays(leaves: Sequence[Any]) -> bool:
 
 
 def types_and_shardings(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types and shardings of leaves.
-
-    Raises RuntimeError for an array that was donated: JAX 0.10 ends the process over one.
-    """
+    """The types and shardings of leaves. Raises RuntimeError for an array that was donated, since JAX 0.10 would end
+    the process."""
     try:
         gone = True in [x.is_deleted() for x in leaves]
         found = (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
@@ -320,8 +310,8 @@ def types_and_shardings(leaves: Sequence[Any]) -> tuple[Any, ...]:
 def where_invalid(
     found: Exception, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Exception:
-    """The error that a number is invalid for which JAX looks, at the op that makes it: as `jax.jit` does, the function
-    is run op by op for it, if none of its arguments has been used up."""
+    """The error that JAX's checks found an invalid number, at the op that made it. As with `jax.jit`, the function is
+    run op by op to find it, unless one of its arguments was used up."""
     called, number = found.args
     if not any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves((args, kwargs))):
         try:
@@ -332,13 +322,13 @@ def where_invalid(
 
 
 def _numbers(x: Any, aval: Any) -> Any:
-    """A leaf as the array of numbers that the program takes, no longer weakly typed."""
+    """A leaf as the array of numbers that the program takes, without a weak type."""
     return jnp.asarray(words(x), dtype=words_type(aval).dtype)
 
 
 def _array(x: Any, dtype: Any) -> Any:
-    """What is no array or number but can be one, as one; an array made where JAX had 64 bits, and no longer has, in
-    the bits that it has."""
+    """The leaf as an array, if it is not one but can be converted. An array that was made while JAX had 64 bits, and no
+    longer has, keeps its bits."""
     if isinstance(x, jax.Array):
         return x if x.dtype == dtype else x.astype(dtype)
     known = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
@@ -350,7 +340,7 @@ def _placed(x: Any, sharding: NamedSharding, dtype: Any) -> bool:
 
 
 def _splits_words(aval: Any, sharding: NamedSharding) -> bool:
-    """Whether keys are split within their words, which JAX has no way to say."""
+    """Whether keys are split within their words, which JAX cannot express."""
     return is_key(aval) and len(sharding.spec) > len(aval.shape)
 
 
@@ -380,7 +370,7 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
 
 
 def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:
-    """The mesh as the caller has named its axes, over the devices at work."""
+    """The mesh with the axes as the caller named them, over the running devices."""
     if isinstance(mesh, JaxMesh):
         return mesh
     own = mesh_of(mesh)
@@ -394,8 +384,8 @@ def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
 
 
 def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> NamedSharding:
-    """The sharding as the first of these writes it that means the same, or as types do, of which Explicit axes are:
-    JAX tells P("x") and P("x", None) apart."""
+    """The sharding as written by the first of these that is equivalent, or as types write it if it names Explicit axes:
+    JAX distinguishes P("x") from P("x", None)."""
     specs = (w.spec if isinstance(w, NamedSharding) else w for w in written)
     fitting = (s for s in specs if isinstance(s, PartitionSpec) and len(s.partitions) <= rank)
     plain = sharding.spec
@@ -407,7 +397,7 @@ def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> N
 
 
 def _axes_by_dim(spec: Any) -> tuple[Any, ...]:
-    """The axes of each dim, but for the dims at its end that are whole; and the pending reductions."""
+    """The axes of each dim, without whole dims at the end; and the pending reductions."""
     dims = [entry if isinstance(entry, tuple) else (entry,) for entry in spec.partitions]
     dims = [tuple(axis for axis in dim if axis is not None) for dim in dims]
     while dims and not dims[-1]:
@@ -416,7 +406,8 @@ def _axes_by_dim(spec: Any) -> tuple[Any, ...]:
 
 
 def _axes_of(given: JaxMesh, running: JaxMesh) -> Mapping[tuple[str, ...], str]:
-    """For each axis of the caller's mesh, the axes of the module's into which it is cut, sizes of 1 left out."""
+    """For each axis of the caller's mesh, the axes of the module's mesh that it is cut into, without those of size
+    1."""
     if list(given.devices.flat) != list(running.devices.flat):
         return {}
     rest = iter(running.shape.items())
@@ -436,7 +427,7 @@ def _axes_of(given: JaxMesh, running: JaxMesh) -> Mapping[tuple[str, ...], str]:
 
 
 def _named(spec: Any, given: JaxMesh, running: JaxMesh, axes: Mapping[tuple[str, ...], str]) -> NamedSharding:
-    """The sharding on the caller's mesh; on the module's, if it splits by a part of an axis."""
+    """The sharding on the caller's mesh, or on the module's if it uses a part of an axis."""
     dims: list[Any] = []
     for entry in spec:
         names = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
