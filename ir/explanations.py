@@ -42,7 +42,10 @@ explain(
 explain("E204", "Integer arithmetic on consts fails: `/` must divide, and nothing divides by zero. `//` rounds down.")
 explain("E205", "A dim's size is not a non-negative integer, or a tensor is too large to address.")
 explain("E206", "An einsum string, or the spec of a convolution, does not fit its operands.")
-explain("E207", "A tensor is used where a compile-time integer is needed, or the other way round.")
+explain(
+    "E207",
+    "A tensor is used where a compile-time integer is needed, or a compile-time integer where a tensor is needed.",
+)
 
 explain("E301", "A sharding names an axis that the mesh does not have, or a mesh that is not declared.")
 explain("E302", "A mesh axis is used twice in one sharding. Each axis splits one dim, or is partial, once.")
@@ -53,7 +56,8 @@ explain(
 )
 explain(
     "E305",
-    "A tensor is split into more partitions than there are devices, or into a number that no axes of the mesh make.",
+    "A tensor is split into more parts than there are devices, or into a number of parts that no axes of the mesh "
+    "give.",
 )
 explain("E306", "The program needs a mesh and declares none.")
 explain(
@@ -62,11 +66,14 @@ explain(
 explain("E308", "A partial annotation is not possible here: the reduction does not exist for the element type.")
 explain(
     "E309",
-    "The text of a sharding is in none of the spellings: PartitionSpec, HLO's {devices=…} and Shardy's "
+    "The text of a sharding is in none of the known notations: PartitionSpec, HLO's {devices=…} and Shardy's "
     "#sdy.sharding<…>.",
 )
 
-explain("E401", "A function, or the body or condition of a loop, ends without `return`, or returns other than it says.")
+explain(
+    "E401",
+    "A function, or the body or condition of a loop, ends without `return`, or returns other values than it declares.",
+)
 explain("E402", "A function calls itself, directly or through others. A program is a finite dataflow graph.")
 explain("E403", "The program has no function to start from (`main`), or defines a function twice.")
 explain("E404", "A value is used before it is defined, or outside the region that defines it.")
@@ -77,20 +84,25 @@ explain(
 )
 explain(
     "E406",
-    "An op is not allowed at this stage: collectives belong to SPMD programs and manual regions, annotations to global "
-    "programs. docs/collectives.md has what each is for, and what to write in place of JAX's.",
+    "An op is not allowed at this stage: collectives belong to SPMD programs and manual regions, annotations to "
+    "global programs. docs/collectives.md describes each collective and what to write for those of JAX.",
 )
-explain("E407", "An SPMD program returns a value that differs between devices where its sharding says that they agree.")
+explain(
+    "E407",
+    "An SPMD program returns a value that differs between devices although its sharding says that it is the same on "
+    "all.",
+)
 
 explain(
     "E408",
-    "A collective is in a loop that some devices of its group leave earlier than others: they would wait for each "
-    "other forever. Reduce the loop's condition over those axes first.",
+    "A collective is in a loop that some devices of its group leave earlier than others, so that they would wait "
+    "for each other forever. Reduce the loop's condition over those axes first.",
 )
 explain(
     "E409",
-    "A parameter or result of an SPMD program's entry must say, with `of`, which shard of which global tensor it is, "
-    "and its own type must be that of one shard. So must a parameter of a manual region. No other value says so.",
+    "A parameter or result of an SPMD program's entry must declare with `of` which shard of which global tensor it "
+    "is, and its own type must be that of one shard. A parameter of a manual region must do so too. Other values "
+    "must not.",
 )
 explain(
     "E410",
@@ -99,14 +111,14 @@ explain(
 )
 explain(
     "E411",
-    "In a manual region, collectives run along the axes that are manual there, and annotations name the others, the "
-    "free ones. So in a function that is called there. docs/manual_regions.md has examples.",
+    "In a manual region, collectives run along the axes that are manual there, and annotations use the other axes, "
+    "which are free. The same holds in functions that are called there. docs/manual_regions.md has examples.",
 )
 
 explain(
     "E412",
-    "JAX runs a program with manual regions partitioned only: unpartitioned there is one device, and a region is "
-    "written for several.",
+    "JAX can only run a program with manual regions after it has been partitioned: the unpartitioned program runs "
+    "on one device, and a manual region is written for several.",
 )
 
 explain(
@@ -117,8 +129,8 @@ explain(
 
 explain(
     "E414",
-    "What a weight holds at first, as in `w: f32[64, 8] = normal(0.02)`, is a number or a distribution with "
-    "its numbers, fits the elements, and is said of parameters of main alone.",
+    "The initial value of a weight, as in `w: f32[64, 8] = normal(0.02)`, must be a number or a distribution with "
+    "its numbers, must fit the element type, and can only be given for parameters of main.",
 )
 
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
@@ -126,26 +138,27 @@ explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")
 explain(
     "E504",
-    "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums "
-    "taken in another order round differently; --integers draws inputs whose sums are exact. What follows a division, "
-    "softmax or other function is not exact on integers either, and argmax, top_k or a comparison of nearly equal "
-    "values may fall either way: without --integers such ties are rare.",
+    "The results of a partitioned program differ from those of the unpartitioned one by more than rounding "
+    "explains. Sums in another order round differently; --integers draws inputs whose sums are exact. Results that "
+    "depend on a division, softmax or another function are not exact for integers either, and argmax, top_k or a "
+    "comparison of nearly equal values may decide differently: without --integers such ties are rare.",
 )
 explain(
     "E505",
-    "Running the program here takes more memory than there is. All devices are simulated in one process, and those "
-    "that JAX makes of a host's CPU share its memory.",
+    "The program takes more memory than this machine has. All devices are simulated in one process, and the CPU "
+    "devices that JAX makes of a host share its memory.",
 )
 
 explain(
     "E507",
-    "`verify` found a mesh, annotations and inputs with which the partitioned program computes something else than the "
+    "`verify` found a mesh, annotations and inputs for which the partitioned program gives other results than the "
     "unpartitioned one. This is a bug in spmdc: please report it with the program that is printed.",
 )
 explain(
     "E508",
-    "`verify` runs a program many times, on up to 64 simulated devices, and this one is too large for that. Override "
-    "the program's consts by small ones (-D name=int): faults show at small sizes as well. Or ask for fewer examples.",
+    "`verify` runs a program many times, on up to 64 simulated devices, and this program is too large for that. "
+    "Override the program's consts with small values (-D name=int), since faults show at small sizes as well; or "
+    "ask for fewer examples.",
 )
 explain(
     "E509",
@@ -155,165 +168,174 @@ explain(
 
 explain(
     "E510",
-    "An op calls code outside of the program (opaque), and that cannot be called: the runtime of these devices has no "
-    "function of that name, or the function refuses its operands. Such code runs only where it is registered for the "
-    "kind of device, the host's CPU for evaluating and simulating.",
+    "An op calls code outside of the program (opaque) that cannot be called: the runtime of these devices has no "
+    "function of that name, or the function rejects its operands. Such code only runs on the kind of device that it "
+    "is registered for; the simulator and the evaluation of unpartitioned programs run it on the host's CPU.",
 )
 
 explain(
     "E512",
-    "The program calls a Python function on the host by its name, as a program does that was read from text, and none "
-    "is registered under that name: spmdc.register_callback(name, function).",
+    "The program calls a Python function on the host by its name, as a program that was read from text does, and no "
+    "function is registered under that name: use spmdc.register_callback(name, function).",
 )
 explain(
     "E513",
-    "A Python function that the program calls on the host gave other results than the program says: another number of "
-    "them, other shapes, or element types that cannot be converted to what the program takes. Or a function of JAX "
-    "arrays, of which a rule says that it may be applied to parts (jax's custom_partitioning), does not take these, or "
-    "gives none.",
+    "A Python function that the program calls on the host returned other results than the program declares: another "
+    "number of them, other shapes, or element types that cannot be converted. Or a function of JAX arrays, which a "
+    "rule allows to be applied to shards (jax's custom_partitioning), does not accept these shards, or returns "
+    "nothing.",
 )
 explain(
     "E514",
-    "The memory of an argument is donated, so the devices may write results over it, and the same array is given as "
-    "another argument too, which they would read.",
+    "An argument is donated, so that the devices may write results into its memory, but the same array is also "
+    "passed as another argument, which they would then read.",
 )
 
 explain(
     "E515",
-    "XLA, which is to partition the same program for a comparison, does not compile it, ends the process that it runs "
-    "in, or takes longer than ten minutes, and says why in the message. That is a fault or a limit of XLA, or of its "
-    "backend for CPUs.",
+    "XLA was asked to partition the same program for a comparison, and it does not compile it, crashes, or takes "
+    "longer than ten minutes; the message has its reason. That is a fault or a limit of XLA or of its CPU backend.",
 )
 
 explain(
     "E516",
-    "There is no such target to compile for: a generation of TPUs and the layout of its chips, as tpu-v3:4x4, which "
-    "libtpu must know, and which must have the devices of the mesh: two for each chip up to v4, then one.",
+    "There is no such target to compile for. A target is a generation of TPUs and the layout of its chips, as in "
+    "tpu-v3:4x4. libtpu must know it, and it must have as many devices as the mesh: two per chip up to v4, then "
+    "one.",
 )
 explain(
     "E517",
-    "Google's compiler for TPUs is in the package libtpu, which is not installed. With it programs are compiled for "
-    "TPUs on machines that have none: pip install 'spmdc[tpu]'.",
+    "Google's compiler for TPUs is in the package libtpu, which is not installed. With it, programs can be compiled "
+    "for TPUs on machines that have none: pip install 'spmdc[tpu]'.",
 )
 explain(
     "E518",
-    "The compiler of a target does not compile the partitioned program, and says why: most often because a device has "
-    "less memory than the program takes there.",
+    "The compiler of the target does not compile the partitioned program; the message has its reason. Most often a "
+    "device has less memory than the program needs.",
 )
 
 explain(
     "E519",
-    "A checkpoint of a run cannot be continued: it is damaged, is no checkpoint at all, or is of a run that takes "
-    "another course, with other weights, data, seed or optimizer. Another mesh is no obstacle, nor are more steps.",
+    "A run cannot go on from a checkpoint: the file is damaged or not a checkpoint, or it is of a run with other "
+    "weights, data, seed or optimizer. The mesh and the number of steps may differ.",
 )
 explain(
     "E520",
-    "The loss of a run, or its gradient, is no number any more. The program was evaluated op by op with the weights "
-    "and the data of that step, and the place is the first op that makes such a number of finite ones.",
+    "The loss of a run, or its gradient, is not finite any more. The program was evaluated op by op with the "
+    "weights and the data of that step, and the place is the first op that gives such a number for finite operands.",
 )
 explain(
     "E521",
-    "A run of several processes cannot begin, or go on: the mesh has other devices than the processes have together, "
-    "there is no cluster to join, or one of the processes has ended. What was computed is in the last checkpoint.",
+    "A run of several processes cannot begin or go on: the mesh has another number of devices than the processes "
+    "have together, there is no cluster to join, or one of the processes has ended. The last checkpoint has the "
+    "progress up to it.",
 )
 
 explain("E601", "The command line is not one that spmdc understands.")
 explain(
     "E602",
-    "The file of a machine is not one that spmdc understands: it is not TOML, a field is missing or unknown, or a "
-    "figure makes no sense. docs/machines.md describes all fields.",
+    "The file of a machine is invalid: it is not TOML, a field is missing or unknown, or a figure makes no sense. "
+    "docs/machines.md describes all fields.",
 )
 explain("E603", "No machine has this name, or its network has no such shape. `spmdc machine list` shows all machines.")
 explain(
     "E604",
-    "The mesh does not lie on the network of the machine: each mesh axis is to be made of parts of the network's dims, "
-    "whose sizes divide theirs.",
+    "The mesh does not fit the network of the machine: each mesh axis must consist of parts of the network's dims, "
+    "whose sizes divide the sizes of these dims.",
 )
 explain(
-    "E605", "What was asked for needs a package that is not installed. The message says which extra of spmdc has it."
+    "E605",
+    "The command needs a package that is not installed. The message says which extra of spmdc installs it.",
 )
 
 explain(
     "E606",
-    "The file of a training is not one that spmdc understands: it is not TOML, a field is missing, unknown or "
-    "contradicts another; or its program or its data are none that can be trained. docs/training.md describes all.",
+    "The configuration of a training is invalid: it is not TOML; a field is missing, unknown or contradicts "
+    "another; or its program or its data cannot be used for training. docs/training.md describes all fields.",
 )
 
-explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")
+explain(
+    "W001",
+    "An op cannot be computed on its operands as they are split, so they are gathered first.",
+)
 explain(
     "W002",
-    "An op's operands, its results and what they are made from take more of a device's memory than the limit "
-    "(--memory-limit) in every way to compute it that was tried. The one that takes the least was chosen.",
+    "The operands and results of an op, and the values that they are resharded from, take more of a device's memory "
+    "than the limit (--memory-limit) in every strategy that was tried. The one that takes the least was chosen.",
 )
 
 explain(
     "W003",
-    "What is alive on a device at one time takes more memory than the machine has (--machine): arguments, results, and "
-    "what compiled kernels store in between, by an estimate. The largest of it is listed; docs/machines.md says how it "
-    "is reckoned.",
+    "The values that are alive on a device at one time take more memory than the machine has (--machine): "
+    "arguments, results, and values that compiled kernels store in between, by an estimate. The message lists the "
+    "largest; docs/machines.md describes the estimate.",
 )
 
 explain(
     "W004",
-    "To take no more of a device's memory than it may (--memory-limit, or memory_limit of a training), a gradient "
-    "computes again what blocks of the program compute, instead of keeping it: those that are named. "
-    "`checkpoint { … }` in the program chooses them.",
+    "To keep within a device's memory limit (--memory-limit, or memory_limit of a training), a gradient computes "
+    "the named blocks of the program again instead of keeping their values. `checkpoint { … }` in the program "
+    "chooses such blocks by hand.",
 )
 
 explain(
     "E701",
-    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. The "
-    "parsers end the process that they run in over some texts, such as those that are nested too deep, and never end "
-    "over others: they run in one of their own, whose last words are then the message, at the line over which it ends.",
+    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts; the message has its reason. For some "
+    "texts, such as those that are nested too deep, these parsers end their process, and for others they never "
+    "return. So they run in a process of their own. If it ends, the message has its last output, at the line that "
+    "caused it.",
 )
 explain(
     "E702",
-    "The module has an op that spmdc cannot import. What StableHLO, CHLO and HLO have for computing with tensors is "
-    "imported; ops of other dialects are not.",
+    "The module has an op that spmdc cannot import. spmdc imports the ops of StableHLO, CHLO and HLO that compute "
+    "with tensors, and no ops of other dialects.",
 )
 explain("E703", "A tensor's shape is known only when the program runs. Partitioning needs static shapes.")
 explain(
     "E704",
-    "The module has effects that a program here cannot have: it sends to another program, or receives from one; it "
-    "takes something from the host, or hands it over, in a loop, a choice or a function; it calls code with effects in "
-    "a function of elements, which runs in no order; or it is read from text, and calls a Python function, which a "
-    "text does not hold. Such calls in JAX functions are imported with spmdc.from_jax and spmdc.jit.",
+    "The module has effects that a program cannot have: it sends to or receives from another program; it exchanges "
+    "data with the host in a loop, a choice or a function; it calls code with effects in an elementwise function, "
+    "which runs in no defined order; or it was read from text and calls a Python function, which text cannot "
+    "contain. Such calls in JAX functions are imported by spmdc.from_jax and spmdc.jit.",
 )
 explain(
     "E705",
-    "A custom call is given functions of the module, and spmdc does not know what it does with them. Custom calls of "
-    "tensors alone become the op opaque, whatever they compute.",
+    "A custom call takes functions of the module, and spmdc does not know how it uses them. Custom calls that take "
+    "only tensors become the op opaque, whatever they compute.",
 )
-explain("E706", "The module has an element type that spmdc has no arithmetic for, such as i7. Convert it.")
+explain(
+    "E706",
+    "The module has an element type, such as i7, that spmdc does not support. Convert it to a supported one.",
+)
 explain(
     "E708",
-    "The body of a reduce, scatter or window, or the comparator of a sort, is none that spmdc has, and cannot be run "
-    "element by element.",
+    "The body of a reduce, scatter or window, or the comparator of a sort, is not one that spmdc knows, and cannot "
+    "be applied element by element.",
 )
 explain(
     "E709",
-    "The module is partitioned by hand in part: it has collectives, asks which device it runs on, or runs as several "
-    "replicas, outside of a region that says which axes are manual, and has annotations that only a program has which "
-    "is to be partitioned yet. Or its groups of devices are along no axes of a mesh.",
+    "The module is partially partitioned by hand. It has collectives, asks for its device's number, or runs as "
+    "several replicas, outside of a region that says which axes are manual; and it has annotations of a program "
+    "that is yet to be partitioned. Or its groups of devices are not along axes of a mesh.",
 )
 
 explain(
     "E711",
-    "A function that is to be imported or compiled for itself uses values that it does not take as arguments, and that "
-    "jax.grad, jax.jit or the like, around it, stand for yet unknown ones. A call of a function of spmdc.jit takes "
-    "them along; its program alone needs them as arguments. Or it uses a reference (jax.new_ref) that was made outside "
-    "of it, and that it could change: a call of a function of spmdc.jit does so, and a program has results only.",
+    "A function that is imported or compiled separately uses values that are not its arguments and that a "
+    "surrounding jax.grad, jax.jit or the like has not computed yet. A call of a function of spmdc.jit passes them "
+    "along; the function's program needs them as arguments. Or the function uses a reference (jax.new_ref) that was "
+    "made outside of it and that it could change. A call of a function of spmdc.jit can change it, but a program "
+    "only has results.",
 )
 explain(
     "E712",
-    "JAX has an op, such as a decomposition of a matrix, for some element types only, and the function computes it of "
-    "another; or for some kinds of devices only, and not for the CPU, in whose words functions are imported. Convert "
-    "what the op takes to a type that it has, and its result back, or compute it of other ops.",
+    "JAX supports an op, such as a decomposition of a matrix, for some element types only, and the function uses it "
+    "with another; or JAX supports it on some kinds of devices but not on CPUs, for which functions are imported. "
+    "Convert its operands to a supported type, and its result back, or use other ops.",
 )
 explain(
     "E710",
-    "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
-    "named; and what it is differentiated by must be a float parameter. Of code that is no part of the program "
-    "(`opaque`) and of Python functions on the host, no derivative is known; and none of the latter may be "
-    "called by each device for itself.",
+    "The program has no such gradient. The differentiated result must be a float, and a scalar unless it is named; "
+    "the parameters must be floats. The derivatives of code outside of the program (`opaque`) and of Python "
+    "functions on the host are not known, and such a Python function must not be called by each device separately.",
 )

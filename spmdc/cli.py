@@ -254,7 +254,7 @@ def _add_cost(p: argparse.ArgumentParser) -> None:
     p.add_argument("--top", type=parse_positive, metavar="N", help="print the N rows that take longest (default all)")
     p.add_argument("--alive", action="store_true", help="also print the values that are alive at the peak of memory")
     p.add_argument("--machine", dest="machines", action="append", default=[], metavar=_MACHINE, help=(
-        "the machine that costs are reckoned for; may be given several times, as may --mesh and several values of -D, "
+        "the machine that costs are estimated for; may be given several times, as may --mesh and several values of -D, "
         "for a table with a row for each combination"
     ))  # fmt: skip
     p.add_argument("-D", dest="sweeps", action="append", type=parse_sweep, default=[], metavar="NAME=INT,…", help=(
@@ -423,7 +423,7 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
 
 def _add_machine(p: argparse.ArgumentParser) -> None:
     p.add_argument("--machine", default=Options.machine, metavar=_MACHINE, help=(
-        "the machine that costs are reckoned for, such as tpu-v4:8x8x4 or own.toml (default tpu-v3: cores of a TPU v3 "
+        "the machine that costs are estimated for, such as tpu-v4:8x8x4 or own.toml (default tpu-v3: cores of a TPU v3 "
         "with equal links)"
     ))  # fmt: skip
 
