@@ -67,11 +67,16 @@ _SHARED = 200
 
 def _share_contexts(mlir: Any) -> None:
     """JAX makes a context for each module, and loads all dialects into it, which is more work than most modules of
-    tests."""
+    tests. A module that is lowered while another one is being written gets its own context: in a shared one, MLIR would
+    insert copies of it into the other."""
     make, modules = mlir.make_ir_context, itertools.count()
 
     @functools.lru_cache(maxsize=1)
     def shared(block: int) -> Any:
         return make()
 
-    mlir.make_ir_context = lambda: shared(next(modules) // _SHARED)
+    def context() -> Any:
+        is_nested = mlir.ir.Context.current is not None
+        return make() if _optimises or is_nested else shared(next(modules) // _SHARED)
+
+    mlir.make_ir_context = context
