@@ -3,7 +3,7 @@ or another extreme is taken on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from ir.ops import FactorKind, FactorRule
@@ -16,33 +16,29 @@ def surviving_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
     All others are reduced first, whatever is computed of them on the way. The nodes are in the order of the program."""
     passed_on = {value for node in nodes if node.op is None for value in node.tensors}
     surviving = {(value, dim) for value in passed_on for dim in range(value.type.rank)}
-    for node in reversed(nodes):
-        given, rule = node.relation.given, node.relation.rule
-        if node.op is None:
-            continue
-        live = set(_needed(rule))
-        for value, side in zip(node.tensors[given:], rule.results, strict=True):
-            live.update(f for dim, factors in enumerate(side) if (value, dim) in surviving for f in factors)
-        for value, side in zip(node.tensors[:given], rule.operands, strict=True):
-            surviving.update((value, dim) for dim, factors in enumerate(side) if not live.isdisjoint(factors))
-    return frozenset(surviving)
+    return _spread_back(nodes, surviving, _needed)
 
 
 def extreme_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
     """The dims of values that ops reduce, other than by a sum, before a loop or a return passes on the results. If such
     a dim is split, the reduction is done at once, whereas a sum can stay pending. The nodes are in program order."""
-    found: set[tuple[Value, int]] = set()
+    return _spread_back(nodes, set(), _extreme)
+
+
+def _spread_back(
+    nodes: Sequence[Node], found: set[tuple[Value, int]], own: Callable[[FactorRule], Iterable[int]]
+) -> frozenset[tuple[Value, int]]:
+    """`found`, and the dims of operands along each op's `own` factors, or along factors of results whose dims are
+    found."""
     for node in reversed(nodes):
         given, rule = node.relation.given, node.relation.rule
         if node.op is None:
             continue
-        factors = set(_extreme(rule))
+        factors = set(own(rule))
         for value, side in zip(node.tensors[given:], rule.results, strict=True):
-            factors.update(f for dim, own in enumerate(side) if (value, dim) in found for f in own)
-        if not factors:
-            continue
+            factors.update(f for dim, at in enumerate(side) if (value, dim) in found for f in at)
         for value, side in zip(node.tensors[:given], rule.operands, strict=True):
-            found.update((value, dim) for dim, own in enumerate(side) if not factors.isdisjoint(own))
+            found.update((value, dim) for dim, at in enumerate(side) if not factors.isdisjoint(at))
     return frozenset(found)
 
 

@@ -4,7 +4,7 @@ how it becomes the program that it is for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ir.diagnostics import Diagnostic
 from ir.ops.resharding import is_reshard
@@ -16,7 +16,7 @@ from passes.rewrite import map_program
 from passes.sub_axes import SubAxes
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Plan:
     """A program of stage "plan", the sub-axes that its shardings are made of, and warnings of data that is gathered for
     lack of a better way, and of lack of memory."""
@@ -24,8 +24,6 @@ class Plan:
     program: Program
     sub_axes: SubAxes
     warnings: tuple[Diagnostic, ...] = ()
-    written: Program | None = field(default=None, init=False, repr=False)
-    """The SPMD program that it becomes, once it has been written."""
 
 
 def with_steps(program: Program, resharder: Resharder) -> Program:

@@ -100,14 +100,15 @@ class Planner:
             self.in_loops = self.resharder, self.selector
         self.has_sending_loops = False
         """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
-        before = self.before
-        self.shardings: Shardings = (
-            Shardings(self.mesh, self.resharder.sub_axes) if before is None else before.shardings
-        )
-        self.facts: Facts = (
-            Facts(self.program, self.options.machine, self.shardings) if before is None else before.facts
-        )
-        self.decisions: Decisions = Decisions(self.facts, self.decide) if before is None else before.decisions
+        if self.before is None:
+            self.shardings = Shardings(self.mesh, self.resharder.sub_axes)
+            self.facts = Facts(self.program, self.options.machine, self.shardings)
+            self.decisions = Decisions(self.facts, self.decide)
+            self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
+            self.spellings: dict[int, tuple[Strategy, str]] = {}
+        else:
+            self.shardings, self.facts, self.decisions = self.before.shardings, self.before.facts, self.before.decisions
+            self.known_parts, self.spellings = self.before.known_parts, self.before.spellings
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         """For each function that is being planned, the arguments that it takes: number, sharding and local value."""
@@ -115,12 +116,10 @@ class Planner:
         """The shardings that were chosen for carried values of loops, and those of other values that go with them."""
         self.reduced_once: frozenset[Value] = frozenset()
         """Results of a loop's body that are carried reduced, and so are reduced once for all of their uses."""
-        self.known_parts: dict[Op, Mapping[int, LinearParts]] = {} if before is None else before.known_parts
         self.loops: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
         """The decisions for loops, by the facts that they depend on."""
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
-        self.spellings: dict[int, tuple[Strategy, str]] = {} if before is None else before.spellings
         self.spent: dict[Op, float] = {}
         self.sending: set[Op] = set()
         self.planned_seconds = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
@@ -31,13 +32,15 @@ from passes.partition.shards import mask, uneven_dims
 from passes.partition.strategy import Strategy
 from passes.signatures import signature_of
 
+_WRITTEN: WeakKeyDictionary[Plan, Program] = WeakKeyDictionary()
+"""The programs of plans that have been written: the choice between two plans writes both."""
+
 
 def write_plan(plan: Plan) -> Program:
-    """The SPMD program of a plan. It is written once and kept with the plan."""
-    written = plan.written
+    """The SPMD program of a plan. It is written once for as long as the plan exists."""
+    written = _WRITTEN.get(plan)
     if written is None:
-        written = Writer(plan).written()
-        object.__setattr__(plan, "written", written)
+        written = _WRITTEN[plan] = Writer(plan).written()
     return written
 
 
