@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from new_process import in_a_new_process
 
 import spmdc
 from ir.builder import RegionBuilder
@@ -496,47 +495,6 @@ def test_too_few_devices_are_refused(devices: list[Any]) -> None:
     program = p.program()
     with pytest.raises(SpmdcError, match="E502"):
         lowering_jax.compile(program, devices[:4])
-
-
-def in_a_new_process(code: str) -> str:
-    clean = {"PATH": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": ":".join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_jax_that_is_up_with_fewer_devices_is_reported_with_help() -> None:
-    code = """
-import lowering.jax, sys
-from ir.diagnostics import SpmdcError
-assert "jax" not in sys.modules
-import jax
-jax.devices()
-try:
-    lowering.jax.ensure_devices(3)
-except SpmdcError as e:
-    print(e)
-"""
-    diagnostic = in_a_new_process(code)
-    assert "E503" in diagnostic
-    assert 'jax.config.update("jax_num_cpu_devices", 3)' in diagnostic
-
-
-def test_as_many_devices_as_the_users_xla_flags_ask_for() -> None:
-    code = """
-import os
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
-from ir.diagnostics import SpmdcError
-from lowering.jax import ensure_devices
-print(len(ensure_devices(3)))
-try:
-    ensure_devices(4)
-except SpmdcError as e:
-    print(e)
-"""
-    diagnostic = in_a_new_process(code)
-    assert diagnostic.startswith("3\nerror[E502]: the program needs 4 devices, and there are 3")
-    assert "XLA_FLAGS asks for 3" in diagnostic
 
 
 def small_program() -> Program:
