@@ -126,6 +126,9 @@ class Rewriter:
         if callee is not None:
             self._inline(op, callee, operands)
             return
+        if self.folds and is_loop(op) and op.attrs["trip_count"] in (0, 1):
+            self._unroll(op, operands)
+            return
         results = tuple(self._copied(v) for v in op.results) if self._copying else op.results
         regions = self._loop(op, operands, results) if is_loop(op) else tuple(map(self.region, op.regions))
         if operands != op.operands or results is not op.results or regions or op.span is None:
@@ -227,6 +230,19 @@ class Rewriter:
             self.region(condition, {i: bounds for i, (bounds, _) in counters.items()}),
             self.region(body, {i: bounds for i, (_, bounds) in counters.items()}),
         )
+
+    def _unroll(self, op: Op, operands: Sequence[Value]) -> None:
+        """Writes what a loop of one iteration or none computes. With its counter known, other compilers would no longer
+        find that it has one iteration."""
+        if op.attrs["trip_count"]:
+            body = op.regions[1]
+            for param, operand in zip(body.params, operands, strict=True):
+                self._same[param] = self.annotated(operand, param)
+            for inner in body.ops:
+                self._op(inner)
+            operands = [self._now(v) for v in body.results]
+        for result, value in zip(op.results, operands, strict=True):
+            self._stand_in(op, result, value)
 
     def _step(self, body: Region, i: int) -> int | None:
         """The step by which a loop's body, not rewritten yet, increments a value that it carries."""

@@ -301,6 +301,38 @@ def test_a_counter_of_a_loop_is_known_to_lie_inside_its_trips() -> None:
     assert "select" not in ops(after)
 
 
+@pytest.mark.parametrize(("trips", "left"), [(0, []), (1, ["tanh"]), (2, ["while", "tanh"])])
+def test_a_loop_of_one_iteration_or_none_is_written_without_the_loop(trips: int, left: list[str]) -> None:
+    after = simplified(
+        f"""
+        def main(x: s32[1, 4]) -> (n: s32[], y: f32[4], seen: f32[1, 4]) {{
+          first = f32(x[0])
+          n, y, seen = while(i = 0, y = first, all = f32(x), trip_count={trips}) cond {{ return i < {trips} }} do {{
+            z = tanh(y)
+            return i + 1, z, dynamic_update_slice(all, expand_dims(z, 0), i, 0)
+          }}
+          return n, y, seen
+        }}
+        """
+    )
+    assert [name for name in ops(after) if name in ("while", "tanh", "dynamic_update_slice")] == left
+
+
+def test_annotations_of_what_a_loop_of_one_iteration_carries_and_returns_are_kept() -> None:
+    after = simplified(
+        """
+        mesh (x=2)
+        def main(a: f32[4]) -> (y: f32[4@x]) {
+          n, y: f32[4@x] = while(i = 0, y: f32[4@x] = a, trip_count=1) cond { return i < 1 } do {
+            return i + 1, tanh(y)
+          }
+          return y
+        }
+        """
+    )
+    assert ops(after) == ["shard", "tanh", "shard"]
+
+
 def test_a_counter_that_functions_of_functions_raise_is_known() -> None:
     after = simplified(
         """
