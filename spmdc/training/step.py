@@ -61,7 +61,7 @@ class Trainer:
         self.shardings = (own, _of_memory(self._optimizer, self.first, self._updated, whole))
         placed = self.shardings
         self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
-            self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole), donate_argnums=0
+            self.updated, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole), donate_argnums=0
         )
         self.measure: Callable[[Mapping[str, Any], Mapping[str, Array]], tuple[Any, dict[str, Any]]] = jit(
             self._measured, mesh=self.mesh, in_shardings=(own, None), out_shardings=whole
@@ -79,8 +79,9 @@ class Trainer:
         loss, values = self.loss(weights, batch)
         return loss, {name: value for name, value in values.items() if name != PREDICTED}
 
-    def _step(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
-        """A step. If a number is not finite, the state is left unchanged, so that it can be examined."""
+    def updated(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
+        """The function of a step, before it is partitioned. If a number is not finite, the state is left unchanged, so
+        that it can be examined."""
         weights, memory = state
         loss, metrics, slopes = self._differentiated(weights, batch)
         weights, slopes = self._in_parts(weights), self._in_parts(slopes)

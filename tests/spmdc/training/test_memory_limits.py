@@ -80,7 +80,7 @@ def test_the_step_keeps_less_of_what_the_loop_computes(tmp_path: Path) -> None:
         trainer = run_of(written(tmp_path, config, DEEP)).trainer
         weights, memory = trainer.first
         batch = {"source": np.zeros((8, 12), "i4"), "target": np.zeros((8, 10), "i4")}
-        step = from_jax(trainer._step, (weights, memory), batch, mesh={"x": 2, "y": 2},
+        step = from_jax(trainer.updated, (weights, memory), batch, mesh={"x": 2, "y": 2},
                               in_shardings=(trainer.shardings, None))  # fmt: skip
         return partition(step).cost().peak
 
