@@ -201,8 +201,9 @@ class Jitted:
         return self._specialisation(self._read(args, kwargs)).out_info
 
     def clear_cache(self) -> None:
-        """Clears the cache of partitioned programs."""
+        """Clears the caches of partitioned programs and of JAX's traces of the function, which is traced again."""
         self._caches.cache_clear()
+        self._of_jax.clear_cache()
 
     @property
     def specialisations(self) -> list[Specialisation | ReferringFunction]:

@@ -208,6 +208,21 @@ def test_lowered_and_compiled_ahead_of_time() -> None:
     assert not function.specialisations
 
 
+def test_a_function_is_traced_again_after_its_cache_was_cleared() -> None:
+    by = [2.0]
+
+    def scaled(a: Any) -> Any:
+        return a * by[0]
+
+    function = spmdc.jit(scaled, mesh=SIZES)
+    inside: Any = jax.vmap(lambda a: function(a))
+    agree((function(X), inside(X)), (jnp.asarray(X) * 2,) * 2)
+    by[0] = 3.0
+    agree((function(X), inside(X)), (jnp.asarray(X) * 2,) * 2)
+    function.clear_cache()
+    agree((function(X), inside(X)), (jnp.asarray(X) * 3,) * 2)
+
+
 def test_jax_clears_the_caches_of_functions_along_with_its_own() -> None:
     function = spmdc.jit(lambda a: a * 2, mesh=SIZES)
     function(X)
