@@ -1,7 +1,8 @@
 """The groups of devices in which a collective communicates, and the collectives in the program for it.
 
 StableHLO lists device ids; spmdc's collectives are along mesh axes. A group's axes are found from the positions of its
-devices. If groups are not along axes, the data of all devices is gathered, and each device takes that of its own group.
+devices. If groups are not along axes, the data of all devices is gathered along the fewest axes that contain the
+groups, and each device takes that of its own group.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from ir.diagnostics import SpmdcError
-from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, positions_along
 from ir.ops.reduction import identity_of
 from ir.program import Value
 from ir.sharding import ReductionKind
@@ -22,7 +23,7 @@ from ir.spelling.device_assignment import Ids, fibers, tile_axes
 from ir.types import TensorType, pred, s32
 from spmdc.frontends.stablehlo.attributes import cast, ints
 from spmdc.frontends.stablehlo.by_hand import flat_groups
-from spmdc.frontends.stablehlo.device_numbers import axes_by_hand, looked_up
+from spmdc.frontends.stablehlo.device_numbers import looked_up, refining_parts
 from spmdc.frontends.stablehlo.scope import Scope
 
 HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
@@ -92,8 +93,8 @@ class GroupsAlongAxes:
 
 @dataclass(frozen=True)
 class ListedGroups:
-    """Groups that are not along axes: for each position along all the axes, the positions of its group's devices, and
-    the number in the group of the device itself. Groups with fewer devices than others are filled with None."""
+    """Groups that are not along axes: for each position along the axes, the positions of its group's devices, and the
+    number in the group of the device itself. Groups with fewer devices than others are filled with None."""
 
     axes: tuple[AxisRef, ...]
     members: tuple[tuple[int | None, ...], ...]
@@ -217,23 +218,48 @@ def listed_groups(
 
 
 def _as_listed(op: mlir.Operation, scope: Scope, mesh: Mesh, groups: Ids) -> ListedGroups | None:
-    """The groups as listed, if all axes are manual here; -1 stands for a missing device. None for groups that the op
-    cannot have: only reductions support different sizes, and only broadcasts leave out devices."""
-    axes, ids = axes_by_hand(scope), mesh.device_ids
+    """The groups as listed, if the axes that contain them are manual here; -1 stands for a missing device. None for
+    groups that the op cannot have: only reductions support different sizes, and only broadcasts leave out devices."""
+    ids = mesh.device_ids
     devices = [int(device) for device in groups.ravel() if device >= 0]
     lacks_some = len(devices) < mesh.size and not op.name.endswith("collective_broadcast")
-    if axes_size(axes) < mesh.size or lacks_some or len(set(devices)) < len(devices) or not set(devices) <= set(ids):
+    if lacks_some or len(set(devices)) < len(devices) or not set(devices) <= set(ids):
         return None
     place_of = {device: place for place, device in enumerate(ids)}
-    members: list[tuple[int | None, ...]] = [(None,) * groups.shape[1]] * mesh.size
-    own = [0] * mesh.size
+    members = np.full((mesh.size, groups.shape[1]), -1)
+    own = np.zeros(mesh.size, np.int64)
     for row in groups.tolist():
-        group = tuple(place_of.get(device) for device in row)
+        group = [place_of.get(device, -1) for device in row]
         for position, place in enumerate(group):
-            if place is not None:
+            if place >= 0:
                 members[place], own[place] = group, position
-    found = ListedGroups(axes, tuple(members), tuple(own))
+    axes = _containing(mesh, members, own)
+    if any(axis.name not in scope.manual for axis in axes):
+        return None
+    positions = positions_along(mesh, axes)
+    _, one_each = np.unique(positions, return_index=True)
+    rows = [tuple(int(positions[p]) if p >= 0 else None for p in row) for row in members[one_each]]
+    found = ListedGroups(axes, tuple(rows), tuple(map(int, own[one_each])))
     return found if found.is_even or op.name.endswith(("all_reduce", "collective_broadcast")) else None
+
+
+def _containing(mesh: Mesh, members: Ids, own: Ids) -> tuple[AxisRef, ...]:
+    """The fewest axes, or parts of axes, that contain the groups: the devices of a group agree along all others, and
+    the groups at all positions along the others are the same.
+
+    `members` has, for each place of the mesh, the places of its group's devices, and `own` its number in the group.
+    """
+    parts = [part for axis in mesh.whole_axes() for part in refining_parts(axis)]
+    kept: list[AxisRef] = []
+    for part in parts:
+        along = positions_along(mesh, [part])
+        others = positions_along(mesh, [other for other in parts if other != part])
+        agree = (members < 0) | (along[members] == along[:, None])
+        groups = np.column_stack([np.where(members < 0, -1, others[members]), own])
+        alike = groups[others.argsort(kind="stable")].reshape(-1, part.size, groups.shape[1])
+        if not (agree.all() and (alike == alike[:, :1]).all()):
+            kept.append(part)
+    return merge_axes(kept)
 
 
 def _along_axes(mesh: Mesh, groups: Ids, *, ordered: bool) -> GroupsAlongAxes | None:

@@ -52,11 +52,8 @@ def entry(scope: Scope, operand: Value, index: Value) -> Value | None:
 
 
 def _fewest(axes: Sequence[AxisRef], table: Sequence[int]) -> tuple[tuple[AxisRef, ...], tuple[int, ...]]:
-    """The fewest parts of the axes along which the entries of a table differ, and the table for these.
-
-    An axis is cut only if all cuts have a common refinement: if its size is a power of a prime.
-    """
-    parts = [part for axis in axes for part in _parts(axis)]
+    """The fewest parts of the axes along which the entries of a table differ, and the table for these."""
+    parts = [part for axis in axes for part in refining_parts(axis)]
     entries = np.array(table).reshape([part.size for part in parts])
     first = [entries.take([0], dim) for dim in range(len(parts))]
     alike = [dim for dim in range(len(parts)) if (entries == first[dim]).all()]
@@ -64,6 +61,8 @@ def _fewest(axes: Sequence[AxisRef], table: Sequence[int]) -> tuple[tuple[AxisRe
     return merge_axes([p for dim, p in enumerate(parts) if dim not in alike]), tuple(map(int, kept.ravel().tolist()))
 
 
-def _parts(axis: AxisRef) -> tuple[AxisRef, ...]:
+def refining_parts(axis: AxisRef) -> tuple[AxisRef, ...]:
+    """The smallest parts of an axis, if all cuts of it have a common refinement: if its size is a power of a prime.
+    Otherwise the whole axis."""
     parts = prime_parts(axis)
     return parts if len({part.size for part in parts}) == 1 else (axis,)

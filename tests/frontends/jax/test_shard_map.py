@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,37 @@ def test_a_function_of_shards_computes_what_it_does_in_jax(name: str, mesh: jax.
     expected = np.asarray(jax.jit(function)(X))
     np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], expected)
     np.testing.assert_array_equal(spmdc.partition(program).simulate(X)[0], expected)
+
+
+GROUPED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "psum": (lax.psum, P("x"), P("x")),
+    "pmax": (lax.pmax, P("x"), P("x")),
+    "all_gather": (functools.partial(lax.all_gather, tiled=True), P("x"), P("x")),
+    "psum_scatter": (functools.partial(lax.psum_scatter, tiled=True), P("x"), P("x")),
+    "all_to_all": (functools.partial(lax.all_to_all, split_axis=1, concat_axis=0, tiled=True), P("x"), P("x")),
+    "psum of other parts": (lax.psum, SPLIT, SPLIT),
+}
+
+
+@pytest.mark.parametrize("manual", [{"x", "y"}, {"x"}], ids=["all axes by hand", "one axis by hand"])
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_that_are_no_part_of_an_axis_differ_along_that_axis_alone(
+    name: str, manual: set[str], mesh: jax.sharding.Mesh
+) -> None:
+    collective, taken, given = GROUPED[name]
+    if manual == {"x"}:
+        taken = given = P("x")
+    function = jax.shard_map(
+        lambda a: collective(a, "x", axis_index_groups=[[0, 3], [2, 1]]),
+        mesh=mesh, in_specs=taken, out_specs=given, check_vma=False, axis_names=manual,
+    )  # fmt: skip
+    program = spmdc.from_jax(function, X, mesh=mesh)
+    expected = np.asarray(jax.jit(function)(X))
+    np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], expected)
+    partitioned = spmdc.partition(program)
+    np.testing.assert_array_equal(partitioned.simulate(X)[0], expected)
+    (gathered,) = (c for c in partitioned.collectives() if c.kind == "all_gather")
+    assert gathered.axes == "x"
 
 
 def test_axes_that_are_not_manual_stay_automatic(mesh: jax.sharding.Mesh) -> None:
