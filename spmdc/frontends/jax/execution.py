@@ -45,7 +45,8 @@ NO_MESH: Any = AbstractMesh((), ())
 class Signature:
     """The signature of a function: trees of leaves with these types; some arguments may be donated. `names` are the
     names of the arguments' leaves, such as `params['w']`, in messages and in what JAX lowers. `out_written` has, for
-    each result, the ways in which the user may have written its sharding, the most likely first."""
+    each result, the ways in which the user may have written its sharding: that of the result, or None, and then those
+    of arguments."""
 
     tree: Any
     avals: tuple[Any, ...]
@@ -385,7 +386,7 @@ def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
 
 def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> NamedSharding:
     """The sharding as written by the first of these that is equivalent, or as types write it if it names Explicit axes:
-    JAX distinguishes P("x") from P("x", None)."""
+    JAX distinguishes P("x") from P("x", None). It is in the memory of the first one, the sharding of the result."""
     specs = (w.spec if isinstance(w, NamedSharding) else w for w in written)
     fitting = (s for s in specs if isinstance(s, PartitionSpec) and len(s.partitions) <= rank)
     plain = sharding.spec
@@ -393,7 +394,8 @@ def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> N
         whole = (None,) * (rank - len(plain.partitions))
         plain = _spec(*plain.partitions, *whole, unreduced=plain.unreduced, reduced=plain.reduced)
     found = next((s for s in fitting if _axes_by_dim(s) == _axes_by_dim(plain)), plain)
-    return NamedSharding(sharding.mesh, found)
+    memory = written[0].memory_kind if isinstance(written[0], NamedSharding) else None
+    return NamedSharding(sharding.mesh, found, memory_kind=memory)
 
 
 def _axes_by_dim(spec: Any) -> tuple[Any, ...]:

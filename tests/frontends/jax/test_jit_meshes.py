@@ -77,6 +77,29 @@ def test_a_result_is_on_the_sharding_that_is_written(kind: str) -> None:
         assert got.sharding == expected.sharding
 
 
+@pytest.mark.parametrize("kind", MESHES)
+def test_a_result_is_in_the_memory_that_is_written(kind: str) -> None:
+    """A training state that waits in the host's memory, and comes back in the next call."""
+    mesh = MESHES[kind]
+    places: Any = {
+        "moments": NamedSharding(mesh, P("x"), memory_kind="pinned_host"),
+        "weights": NamedSharding(mesh, P("x", "y")),
+    }
+
+    def step(state: Any) -> Any:
+        moments = state["moments"] * 2
+        return {"moments": moments, "weights": state["weights"] + moments}
+
+    options: Any = {"out_shardings": places}
+    expected = jax.jit(step, **options)({"moments": placed(mesh, "x"), "weights": placed(mesh, "x", "y")})
+    function = spmdc.jit(step, mesh=mesh, **options)
+    got = function({"moments": placed(mesh, "x"), "weights": placed(mesh, "x", "y")})
+    for name in places:
+        assert got[name].sharding == expected[name].sharding
+        assert function.trace(got).lower().compile().output_shardings[name].memory_kind == places[name].memory_kind
+    np.testing.assert_array_equal(function(got)["weights"], A * 7)
+
+
 @pytest.mark.parametrize("kind", ["explicit", "mixed"])
 def test_results_have_the_very_shardings_of_jax_where_types_name_axes(kind: str) -> None:
     """P("x") and P("x", None) are the same sharding, and not equal."""
