@@ -119,7 +119,7 @@ class MakePlan:
         elif state.propagated is None:
             raise InternalError("plan runs after propagate")
         else:
-            joined = join_what_is_cut(state.propagated.program)
+            joined = join_what_is_cut(state.propagated.program, self.options)
             used = replace(state.propagated, program=eliminate_dead_code(joined))
             plan = make_plan(used, self.options, self.decide)
         return replace(state, program=plan.program, plan=plan, warnings=(*state.warnings, *plan.warnings))

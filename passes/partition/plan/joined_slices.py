@@ -1,7 +1,8 @@
 """Slices that are concatenated or padded along a split dim: each element is sent directly to the device that needs it.
 
 By themselves, the slices would first be resharded to even shards of their own, and from there to the result's shards. A
-rotation by one shard becomes a single permute to the next device.
+rotation by one shard becomes a single permute to the next device. Slices of few rows can be cheaper by themselves: a
+row that is repeated at an edge is the only one that is sent then.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, Value, all_ops, values_within
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
+from passes.partition.options import PartitionOptions
+from passes.partition.plan.shardings import Shardings
+from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.static_starts import unseen
+from passes.partition.plan.strategies import StrategySelector
+from passes.partition.reshard.planner import Resharder
 from passes.rewrite import map_program
+from passes.signatures import signature_of
+from passes.sub_axes import find_sub_axes
 
 
-def join_what_is_cut(program: Program) -> Program:
-    """The propagated program with such slices replaced: the tensors that they are cut from are shifted instead."""
-    makers = uses_of(program).makers
+def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
+    """The propagated program with such slices replaced where that takes no more time: the tensors that they are cut
+    from are shifted instead."""
+    uses = uses_of(program)
+    makers = uses.makers
     joined: dict[Op, Sequence[Part]] = {}
     shifted: dict[Op, Shift] = {}
     for op in all_ops(program):
@@ -33,13 +43,45 @@ def join_what_is_cut(program: Program) -> Program:
     if not joined and not shifted:
         return program
     names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})
+    seconds = _Seconds(program, options)
+    became: dict[Op, Sequence[Op]] = {op: (_shifted(op, shift),) for op, shift in shifted.items()}
+    for op, parts in joined.items():
+        cut = [makers[v] for v in dict.fromkeys(op.operands) if v in makers and set(uses.users[v]) == {op}]
+        slices = [made for made in cut if any(part.source in made.operands for part in parts)]
+        together = _joined(op, parts, names)
+        if seconds.of(together) <= seconds.of((*slices, op)):
+            became[op] = together
 
     def each(op: Op) -> Iterable[Op]:
-        if op in joined:
-            return _joined(op, joined[op], names)
-        return (_shifted(op, shifted[op]),) if op in shifted else (op,)
+        return became.get(op, (op,))
 
     return map_program(program, each)
+
+
+class _Seconds:
+    """The time of ops of a propagated program, each by itself, with operands and results sharded as propagated."""
+
+    def __init__(self, program: Program, options: PartitionOptions) -> None:
+        options = options.for_meshes(program.meshes).for_choices()
+        sub_axes = find_sub_axes(program)
+        self.selector = StrategySelector(Resharder(sub_axes, options.machine), options)
+        self.shardings = Shardings(program.mesh, sub_axes)
+
+    def of(self, ops: Sequence[Op]) -> float:
+        """Seconds of these ops, one after another."""
+        return sum(map(self._of_one, ops))
+
+    def _of_one(self, op: Op) -> float:
+        operands, results = (tuple(map(self.shardings.propagated, side)) for side in (op.operands, op.results))
+        many, signature = len(op.operands), signature_of(op)
+        assert signature.rule is not None
+        known = tuple([(at,) for at in operands])
+        shares, unknown = (1.0,) * many, (False,) * many
+        queries = [
+            StrategyQuery(op, rule, known, unknown, shares, operands, results, unknown, (True,) * len(results))
+            for rule in (signature.rule, *signature.other_rules)
+        ]
+        return min(self.selector.choose(q).seconds for q in queries)
 
 
 def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:
