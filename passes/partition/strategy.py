@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_size
-from ir.ops import FactorRule
+from ir.ops import FactorKind, FactorRule
 from ir.records import quickly_made
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial
@@ -50,14 +50,34 @@ def shardings_under(
     return operands, tuple([ClosedSharding(d, partial) for d in dims[count:]])
 
 
+def results_of_candidates(
+    rule: FactorRule, factors: Mapping[int, Axes], to: int, results: Sequence[ClosedSharding]
+) -> tuple[ClosedSharding, ...] | None:
+    """How results are sharded if each device decides by the candidates of a part of their factor `to`: the axes that
+    split factors with candidates become the minor axes of its dim. None if its parts would not be even."""
+    axes = candidate_axes(rule, factors)
+    tensor = rule.results[0]
+    if not axes or (to,) not in tensor or rule.factors[to].kind is not FactorKind.PARALLEL:
+        return None
+    dim = tensor.index((to,))
+    found = tuple([r.with_dim(dim, (*r.axes[dim], *axes)) for r in results])
+    return None if rule.factors[to].size % axes_size(found[0].axes[dim]) else found
+
+
+def candidate_axes(rule: FactorRule, factors: Mapping[int, Axes]) -> Axes:
+    """The axes that split factors whose partial results only the op itself can combine."""
+    return tuple([a for f, axes in sorted(factors.items()) if rule.factors[f].has_candidates for a in axes])
+
+
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """The shardings in which an op is computed. `factors` has the axes that split each factor.
 
-    With `windowed`, the op is computed part by part. `seconds` is the time of the op and of all data that is moved for
-    it, `alone` that of the op only, which `sends` something itself if it exchanges boxes, candidates or parts. `excess`
-    is the number of bytes beyond the memory limit.
+    With `windowed`, the op is computed part by part. If a factor with candidates is split, all devices compare the
+    candidates of all, or each those of a part of the factor `candidates_to`. `seconds` is the time of the op and of all
+    data that is moved for it, `alone` that of the op only, which `sends` something itself if it exchanges boxes,
+    candidates or parts. `excess` is the number of bytes beyond the memory limit.
     """
 
     factors: tuple[tuple[int, Axes], ...]
@@ -68,3 +88,4 @@ class Strategy:
     excess: int = 0
     alone: float = 0.0
     sends: bool = False
+    candidates_to: int | None = None

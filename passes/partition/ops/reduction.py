@@ -16,29 +16,28 @@ from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import OpContext
+from passes.partition.exchange.candidates import exchanged_candidates, groups_of_candidates
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.registry import partitions
 from passes.partition.shards import mask, shard_index, splat, uneven_dims
+from passes.partition.strategy import candidate_axes
 
 
 @partitions("reduce")
 def reduce(c: OpContext) -> Sequence[Value]:
     """Sums and the like stay partial. For argmax and argmin the candidates of a few devices at a time are gathered and
-    reduced again, so that what a device receives grows with the logarithm of the number of devices."""
+    reduced again, so that what a device receives grows with the logarithm of the number of devices; or each device gets
+    the candidates of a part of the result."""
     if reduction_kind(c.op.attrs) is not None:
         return c.emit(*c.operands, **c.op.attrs)
-    kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
-    axes = tuple(a for f, split in c.strategy.factors if f not in kept for a in split)
+    axes = candidate_axes(c.rule, dict(c.strategy.factors))
     results = c.emit(*_without_padding(c), **c.op.attrs)
     if not axes:
         return results
-    b = c.builder
-    for group in axes_in_groups(axes, GATHER_FANOUT):
-        candidates: list[Value] = []
+    for group in groups_of_candidates(c, axes):
         with c.because("candidates", group, *c.op.operands):
-            for local in results:
-                row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
-                candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
+            rows = [c.builder.op("reshape", v, name=v.name, shape=(1, *v.shape)) for v in results]
+            candidates = exchanged_candidates(c, rows, group, 0)
             results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
     return results
 

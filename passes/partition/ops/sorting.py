@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ir.mesh import Axes, axes_in_groups
+from ir.mesh import Axes
 from ir.ops.rule_helpers import int_attr
 from ir.program import Attr, Value
 from ir.types import DType
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import GATHER_FANOUT
+from passes.partition.exchange.candidates import exchanged_candidates, groups_of_candidates
 from passes.partition.registry import partitions
 from passes.partition.shards import mask, shard_start, uneven_dims
 
@@ -45,9 +45,9 @@ def _first_of_all(
     """The first elements of all devices' candidates, which are in the order of their shards: a stable sort lets the
     earlier one win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
-    for group in axes_in_groups(axes, GATHER_FANOUT):
+    for group in groups_of_candidates(c, axes):
         with c.because("candidates", group, *c.op.operands):
-            candidates = [b.op("all_gather", v, name=v.name, axes=group, dim=dim) for v in found]
+            candidates = exchanged_candidates(c, found, group, dim)
             kept = {**order, "first": min(first, candidates[0].shape[dim])}
             found = b.append("sort", candidates, kept, names=names)
     return found

@@ -24,7 +24,7 @@ from passes.partition.registry import can_split_along, cut_of_the_whole, is_wort
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.strategy import WindowedEinsum, shardings_under
+from passes.partition.strategy import WindowedEinsum, results_of_candidates, shardings_under
 from passes.sub_axes import SubAxes
 
 AnySharding = ClosedSharding | StridedSharding
@@ -184,6 +184,9 @@ class _Checker:
         found = shardings_under(rule, dict(spelled.factors), (), (), self.sub_axes)
         if found is None:
             return "its shards would be no boxes"
+        to = spelled.candidates_to
+        if to is not None and results_of_candidates(rule, dict(spelled.factors), to, found[1]) is None:
+            return f"no candidates can be scattered evenly along {factor_letter(to)}"
         along = [(f, a) for f, a in spelled.factors if rule.factors[f].kind is FactorKind.WINDOW]
         if not all(is_worth_writing(op, rule, f, axes, found[0]) for f, axes in along):
             return "it exchanges boxes with more devices than is worth writing"
@@ -209,6 +212,9 @@ class _Checker:
         operands, results = map(list, found)
         if spelled.windowed is not None:
             _travelling(rule, spelled.windowed, operands, results)
+        if spelled.candidates_to is not None:
+            scattered = results_of_candidates(rule, dict(spelled.factors), spelled.candidates_to, results)
+            results = list(scattered or results)
         for f, axes in spelled.factors:
             for i, dim in cut_of_the_whole(op, rule, f, axes) if rule.factors[f].kind is FactorKind.WINDOW else ():
                 if not self.shardings.of(op.operands[i]).axes[dim]:

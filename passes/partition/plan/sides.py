@@ -177,6 +177,8 @@ class Sides:
                 return None
             return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i])
         at, wanted = i - self.given, q.wanted_results[i - self.given]
+        if q.used and not q.used[at]:
+            return None
         at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
         return Move(value, (sharding,), wanted, 1 / at_once, False, sharding == wanted)
 

@@ -2,7 +2,8 @@
 
 A strategy names the factors of the op's rule that are split, and the axes that split them: `i=x, k=(y, z)`. If the
 factors are those of another view of the op, a prefix names the view, `view 1: i=x`; a suffix says how parts rotate in a
-windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`.
+windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`, or along which factor the candidates
+of devices are scattered, `i=x; candidates to j`.
 
 A step is its collective or local op, with its arguments, and the sharding that it leads to:
 `all_gather 0 (y) -> [x, -]`. If the parts of a dim are strided, the digits of its indices are spelled, with the axes
@@ -61,6 +62,8 @@ def spell_strategy(mesh: Mesh, op: Op, rule: FactorRule, strategy: Strategy) -> 
     view = f"view {views.index(rule) + 1}: " if rule in views else ""
     split = ", ".join([f"{factor_letter(f)}={_axes(mesh, axes)}" for f, axes in strategy.factors if axes])
     windowed = strategy.windowed
+    if strategy.candidates_to is not None:
+        return f"{view}{split}; candidates to {factor_letter(strategy.candidates_to)}"
     if windowed is None:
         return f"{view}{split}" if split else ""
     rotates = "sums rotate" if windowed.rotating is None else f"operand {windowed.rotating} rotates"
@@ -116,18 +119,20 @@ def _spell_sharding(mesh: Mesh, sharding: ClosedSharding | StridedSharding) -> s
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """The meaning of a strategy's text: which view of the op it is for, the axes of each split factor, and the windowed
-    einsum."""
+    """The meaning of a strategy's text: which view of the op it is for, the axes of each split factor, the windowed
+    einsum, and the factor along which candidates are scattered."""
 
     view: int = 0
     factors: tuple[tuple[int, Axes], ...] = ()
     windowed: WindowedEinsum | None = None
+    candidates_to: int | None = None
 
     def rule(self, op: Op) -> FactorRule | None:
         """The op's rule in that view; None if the op has no such view, or the view lacks some of these factors."""
         views = (factor_rule(op),) if not self.view else (None, *other_rules(op))
         rule = views[self.view] if self.view < len(views) else None
-        last = max([f for f, _ in self.factors] + [self.windowed.factor if self.windowed is not None else 0], default=0)
+        named = [f for f, _ in self.factors] + [self.candidates_to or 0]
+        last = max([*named, self.windowed.factor if self.windowed is not None else 0])
         return rule if rule is not None and (not self.factors or last < len(rule.factors)) else None
 
 
@@ -154,16 +159,17 @@ class _Reader:
         if cursor.accept("view"):
             view = cursor.integer()
             cursor.expect(":")
-        windowed, factors = self.windowed(), list[tuple[int, Axes]]()
+        windowed, factors, candidates_to = self.windowed(), list[tuple[int, Axes]](), None
         while windowed is None:
             factor = self.factor()
             cursor.expect("=")
             factors.append((factor, self.axes()))
             if not cursor.accept(","):
-                windowed = self.windowed() if cursor.accept(";") else None
+                if cursor.accept(";"):
+                    windowed, candidates_to = self.windowed(), self.candidates_to()
                 break
         cursor.end()
-        return Spelled(view, tuple(sorted(factors)), windowed)
+        return Spelled(view, tuple(sorted(factors)), windowed, candidates_to)
 
     def factor(self) -> int:
         letter = self.cursor.word()
@@ -171,6 +177,12 @@ class _Reader:
         if factor is None:
             raise self.cursor.fault("the letter of a factor")
         return factor
+
+    def candidates_to(self) -> int | None:
+        if not self.cursor.accept("candidates"):
+            return None
+        self.cursor.expect("to")
+        return self.factor()
 
     def windowed(self) -> WindowedEinsum | None:
         cursor = self.cursor

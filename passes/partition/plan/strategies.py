@@ -35,7 +35,13 @@ from passes.partition.registry import (
     seconds_along,
 )
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum
+from passes.partition.strategy import (
+    ClosedShardings,
+    Strategy,
+    WindowedEinsum,
+    candidate_axes,
+    results_of_candidates,
+)
 from passes.sub_axes import SubAxes
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
@@ -269,6 +275,8 @@ class StrategySelector:
         """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
         be boxes, and those whose reductions would not commute with the op, are left out."""
         ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+        count = len(q.op.operands)
+        rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
         loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
         for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
@@ -280,6 +288,11 @@ class StrategySelector:
                 if whole is not placed:
                     yield self._candidate(sides, factors, whole, None)
                 yield self._candidate(sides, factors, placed, None)
+                for to in rest:
+                    scattered = results_of_candidates(q.rule, factors, to, [p.sharding for p in placed[count:]])
+                    if scattered is not None:
+                        split = [sides.side(count + i, sharding) for i, sharding in enumerate(scattered)]
+                        yield self._candidate(sides, factors, [*placed[:count], *split], None, to)
                 if not loops:
                     continue
                 shardings = sides.shardings(placed)
@@ -303,7 +316,12 @@ class StrategySelector:
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
     def _candidate(
-        self, sides: Sides, factors: dict[int, Axes], placed: Sequence[Side], windowed: WindowedEinsum | None
+        self,
+        sides: Sides,
+        factors: dict[int, Axes],
+        placed: Sequence[Side],
+        windowed: WindowedEinsum | None,
+        candidates_to: int | None = None,
     ) -> _Candidate:
         q, shardings = sides.q, sides.shardings(placed)
         sizes = [p.nbytes for p in placed]
@@ -319,16 +337,19 @@ class StrategySelector:
         for f, axes in factors.items():
             if axes and q.rule.factors[f].kind in ALONG:
                 seconds += seconds_along(self.machine, q.op, q.rule, f, axes, shardings[0])
-            elif axes and q.rule.factors[f].has_candidates:
-                used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
-                seconds += _candidates_seconds(self.machine, q.rule, f, axes, used)
+            elif axes and q.rule.factors[f].has_candidates and candidates_to is None:
+                seconds += _candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
+        if candidates_to is not None:
+            seconds += _scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
         moves = tuple([p.move for p in placed if p.move is not None])
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)
         split = tuple(sorted(factors.items()))
         sends = windowed is not None or seconds > computed
-        return _Candidate(split, shardings, windowed, seconds, memory, moves, for_memory_only, vain, sends)
+        return _Candidate(
+            split, shardings, windowed, seconds, memory, moves, for_memory_only, vain, sends, candidates_to
+        )
 
     def _priced(self, candidate: _Candidate, least: Sequence[float], limit: float) -> Strategy | None:
         """The candidate with its cost; None if it takes longer than the limit. `least` has lower bounds of its
@@ -350,6 +371,7 @@ class StrategySelector:
             excess,
             candidate.seconds,
             candidate.sends,
+            candidate.candidates_to,
         )
 
     def _least_seconds(self, move: Move) -> float:
@@ -409,18 +431,38 @@ class _Candidate:
     for_memory_only: bool
     is_vain: bool
     sends: bool
+    candidates_to: int | None
 
 
 def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
     """Time of exchanging candidates, of which each device has that many bytes for each result, if `axes` split a factor
     whose partial results only the op itself can combine. The candidates of all results are sent together."""
     seconds = 0.0
-    found = (rule.factors[f] for dim in rule.results[0] for f in dim)
-    kept = next((f.size for f in found if f.kind is FactorKind.NEED_REPLICATION), 1)
-    held = shard_size(rule.factors[factor].size, axes)
+    kept, held = _kept(rule), shard_size(rule.factors[factor].size, axes)
     for group in axes_in_groups(axes, GATHER_FANOUT):
         have = min(kept, held)
         sent = math.ceil(sum(sizes) * have / max(1, kept))
         seconds += communication_seconds(machine, "all_gather", group, sent)
         held = have * axes_size(group)
     return seconds
+
+
+def _scattered_seconds(
+    machine: Machine, rule: FactorRule, factors: Mapping[int, Axes], sizes: Sequence[float]
+) -> float:
+    """Time of exchanging candidates if each device compares those of a part, and has that many bytes of each result."""
+    axes, kept = candidate_axes(rule, factors), _kept(rule)
+    held = math.prod(shard_size(f.size, factors.get(i, ())) for i, f in enumerate(rule.factors) if f.has_candidates)
+    sent = math.ceil(axes_size(axes) * sum(sizes) * min(kept, held) / max(1, kept))
+    return communication_seconds(machine, "all_to_all", axes, sent)
+
+
+def _kept(rule: FactorRule) -> int:
+    """The number of candidates that are kept for each element of the other dims."""
+    found = (rule.factors[f] for dim in rule.results[0] for f in dim)
+    return next((f.size for f in found if f.kind is FactorKind.NEED_REPLICATION), 1)
+
+
+def _used(q: StrategyQuery, sizes: Sequence[int]) -> list[int]:
+    """The sizes of the results that are used, from those of all tensors."""
+    return [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]

@@ -146,7 +146,9 @@ class Writer:
         rule = spelled.rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has no rule with the factors of its strategy {op.strategy!r}")
-        strategy = Strategy(spelled.factors, operands, results, 0.0, spelled.windowed)
+        strategy = Strategy(
+            spelled.factors, operands, results, 0.0, spelled.windowed, candidates_to=spelled.candidates_to
+        )
         first = len(b.ops)
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)

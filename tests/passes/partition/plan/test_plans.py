@@ -99,6 +99,7 @@ WRONG = {
     "operand": (', strategy="i=x")\n  return', ', strategy="k=y")\n  return', "E413", "operand g of dot_general is"),
     "factor": ('strategy="i=x")\n  return', 'strategy="l=x")\n  return', "E413", "has no such factors"),
     "axis": ('strategy="i=x")\n  return', 'strategy="i=z")\n  return', "E301", "names an axis 'z'"),
+    "candidates": ('"i=x")\n  return', '"i=x; candidates to j")\n  return', "E413", "no candidates can be scattered"),
     "grammar": ('strategy="i=x")\n  return', 'strategy="i:x")\n  return', "E309", "expected '='"),
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
     "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [-, y]"),
