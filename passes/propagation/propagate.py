@@ -7,11 +7,11 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; the factor that more tensors share; the larger tensor; the factor that is not reduced later; operand
-order. The size of a tensor that a loop computes anew in each iteration is that of all iterations, since it would be
-sent in each, unless the axis would only cause a reduction of its users in each iteration. At last, a tensor on which
-the axis is still free follows the factor that lost, if that saves bytes: fewer arrive of parameters, or fewer are
-received.
+user priority; the factor that more tensors share; the larger tensor; the factor that is not reduced later; the tensor
+that does not only repeat the elements of smaller ones; operand order. The size of a tensor that a loop computes anew in
+each iteration is that of all iterations, since it would be sent in each, unless the axis would only cause a reduction
+of its users in each iteration. At last, a tensor on which the axis is still free follows the factor that lost, if that
+saves bytes: fewer arrive of parameters, or fewer are received.
 
 Every axis on every value keeps its reason.
 """
@@ -35,7 +35,7 @@ from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
 from passes.propagation.survival import extreme_dims, made_along, surviving_dims
-from passes.propagation.traffic import bytes_between, local_bytes
+from passes.propagation.traffic import bytes_between, local_bytes, repeating
 from passes.rewrite import map_values
 from passes.sub_axes import find_sub_axes
 
@@ -292,7 +292,7 @@ class _Propagation:
             position, f, axes = claim
             value = node.tensors[position]
             size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
-            return node.relation.ranks[f], -len(axes), -size, f in ending, position
+            return node.relation.ranks[f], -len(axes), -size, f in ending, value in self._repeating, position
 
         return order
 
@@ -310,6 +310,10 @@ class _Propagation:
         if not ending:
             ending = {f for f in factors if not self._extreme.isdisjoint(made[f])}
         return ending if ending != factors else here
+
+    @cached_property
+    def _repeating(self) -> frozenset[Value]:
+        return repeating(self.nodes)
 
     @cached_property
     def _surviving(self) -> frozenset[tuple[Value, int]]:

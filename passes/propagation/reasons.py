@@ -71,6 +71,7 @@ RULES = (
     "more axes go first",
     "the larger tensor goes first",
     "a dim that is not reduced later goes first",
+    "a tensor that does not repeat the elements of smaller ones goes first",
     "the earlier operand goes first",
 )
 """The rules that settle conflicts, in order of precedence."""

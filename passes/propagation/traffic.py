@@ -7,10 +7,10 @@ at a time. The axis splits the factor, or none, for which the op's tensors recei
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ir.mesh import AxisRef
-from ir.ops import FactorKind
+from ir.ops import OPS, FactorKind
 from ir.program import Value
 from ir.sharding import local_shape
 from passes.cost.model import received_bytes
@@ -74,6 +74,21 @@ def _moved(axis: AxisRef, whole: float, is_split: bool, is_needed_split: bool) -
 def _reduced(axis: AxisRef, whole: float, f: int | None) -> float:
     """The bytes to reduce partial results over the axis, and to split the result's factor `f` over it, if any."""
     return received_bytes("all_reduce" if f is None else "reduce_scatter", axis.size, math.ceil(whole))
+
+
+def repeating(nodes: Sequence[Node]) -> frozenset[Value]:
+    """The values that are made elementwise of fewer elements than they have, such as a mask that is broadcast: these
+    are what is sent. The nodes are in the order of the program."""
+    made_of: dict[Value, int] = {}
+    for node in nodes:
+        if node.op is None or len(node.op.results) != 1:
+            continue
+        opdef, result = OPS[node.op.name], node.op.result
+        if opdef.made_anywhere or opdef.keeps_dims or opdef.family == "elementwise":
+            size = sum(made_of.get(v, v.type.size) for v in set(node.op.operands))
+            if size < result.type.size:
+                made_of[result] = size
+    return frozenset(made_of)
 
 
 def local_bytes(value: Value, state: State) -> float:

@@ -372,6 +372,14 @@ def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
         ),
         ("f32[8@x, 16]", "f32[8@(x,y), 16]", "8, 16", "a + b", "a dim 0", "more axes go first"),
         (
+            "f32[8@x]",
+            "f32[8, 16@x, 4]",
+            "8, 16",
+            "broadcast_in_dim(a, shape=[8, 16], dims=[0]) + sum(b, dim=2)",
+            "c.1 dim 0",
+            "a tensor that does not repeat the elements of smaller ones goes first",
+        ),
+        (
             "f32[4, 8@x, 16]",
             "f32[4@x, 16, 8]",
             "4, 8, 8",
