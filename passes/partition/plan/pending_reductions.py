@@ -179,7 +179,7 @@ def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
     number of elements to reduce."""
     for linear in signature_of(op).linearity:
         group = {op.operands[i] for i in linear.group}
-        found = group.intersection(sums)
+        found = {v for v in group if v in sums}
         is_one_sum = len(group) == 1 or all(v.type.size >= op.result.type.size for v in group)
         if "sum" in linear.kinds and found and is_one_sum and all(uses.count(v) == 1 for v in found):
             yield found
