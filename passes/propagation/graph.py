@@ -150,6 +150,9 @@ class PropagationGraph:
         relations = self._relations.get(signature)
         if relations is None:
             relations = self._relations[signature] = relations_of(signature)
+        else:
+            for relation in relations:
+                relation.is_shared = True
         if is_annotation(op):
             self._add_annotation(op, relations[0])
             return

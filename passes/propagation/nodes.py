@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef, DimAxes
@@ -55,6 +55,7 @@ class Relation:
         "batch",
         "given",
         "is_plain",
+        "is_shared",
         "level",
         "ranks",
         "replicated",
@@ -83,6 +84,8 @@ class Relation:
         each = tuple([(f,) for f in range(len(kinds))])
         self.is_plain = len(self.batch) == len(kinds) and all(side == each for side in self.sides)
         """Whether all tensors have the same dims, each a factor by itself."""
+        self.is_shared = False
+        """Whether several nodes have the relation."""
 
     def phase(self, level: Level) -> Level:
         """The first level on which a node does the same as on this one, unless it is an annotation."""
@@ -128,6 +131,11 @@ class Node:
     settled: Level | None = None
     """The level, as far as it matters to the node, on which nothing can propagate between its tensors in their present
     states."""
+    is_usual: bool = field(init=False)
+    """Whether what its tensors spread depends only on its relation and on how they are split."""
+
+    def __post_init__(self) -> None:
+        self.is_usual = not (self.prefix or self.annotates or self.relation.shares_dims or self.passes != "both")
 
     def phase(self, level: Level) -> Level:
         """The first level on which the node does the same as on this one."""

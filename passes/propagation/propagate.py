@@ -52,6 +52,11 @@ Boundary = tuple[tuple[Axes, ...], ...]
 """The axes of each dim of a function's parameters, then of its results."""
 
 
+Spreading = tuple[Mapping[int, tuple[Axes, int]], Sequence[tuple[int, DimAxes]]]
+"""For each factor of a node the axes that it should be split over, with the position of the tensor that they come from;
+and the split that tensors should have, with their positions. Tensors that are split as far already may be left out."""
+
+
 def boundaries(program: Program) -> dict[str, Boundary]:
     """The propagated shardings of each function's boundary. Raises SpmdcError (E307) as `propagate` does."""
     propagation = _spread(program)
@@ -95,6 +100,8 @@ class _Propagation:
         """The comparisons made at contested nodes where a tensor could have followed either factor, for reports."""
         self.learned: list[Learned] = []
         """The axes that were added since the list was last emptied."""
+        self.spreadings: dict[object, Spreading] = {}
+        """What nodes of a relation spread, by the level and how their tensors are split."""
 
     def boundary(self, function: Function) -> Boundary:
         """The axes of a function's parameters and results so far."""
@@ -159,22 +166,44 @@ class _Propagation:
         """Spreads the axes of each of the node's tensors to the others; yields the values that got new ones."""
         if self._agrees(node):
             return
-        wanted = self._wanted(node)
-        if not wanted:
-            return
-        same = self._same_for_all(node, wanted)
-        for position, value in enumerate(node.tensors):
-            if self._teach(node, position, wanted, same):
+        wanted, targets = self._spreading(node)
+        for position, target in targets:
+            value = node.tensors[position]
+            if self._extend(self.states[value], value, target, node, wanted):
                 yield value
 
-    @staticmethod
-    def _same_for_all(node: Node, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
-        """The split that all tensors should have, if they have the same dims and no factor is replicated in any."""
-        relation = node.relation
+    def _spreading(self, node: Node) -> Spreading:
+        """What the node's tensors want from each other. It is found once for all nodes of a relation whose tensors are
+        split alike, unless several factors claim an axis."""
+        key: object = None
+        if node.is_usual and node.relation.is_shared:
+            times = [self.iterations.get(v, 1) for v in node.tensors] if self.iterations else ()
+            split = [tuple(self.states[v].axes) for v in node.tensors]
+            key = node.relation, self.level, tuple(split), tuple(times)
+            known = self.spreadings.get(key)
+            if known is not None:
+                return known
+        claims = self._claims(node)
+        wanted = self._settled(node, claims)
+        targets = enumerate(self._targets(node, wanted) if wanted else ())
+        possible = [(i, axes) for i, axes in targets if axes is not None]
+        if key is not None and _have_one_factor_each(claims):
+            possible = [(i, axes) for i, axes in possible if self._is_more(node, i, axes)]
+            self.spreadings[key] = wanted, possible
+        return wanted, possible
+
+    def _targets(self, node: Node, wanted: Mapping[int, tuple[Axes, int]]) -> Sequence[DimAxes | None]:
+        """The split that each of the node's tensors should have; None for those that cannot have it."""
+        relation, count = node.relation, len(node.tensors)
         if not relation.is_plain or relation.replicated or node.prefix:
-            return None
+            return [self._target(node, i, wanted) for i in range(count)]
         nothing = (), 0
-        return tuple([wanted.get(f, nothing)[0] for f in range(len(relation.rule.factors))])
+        return [tuple([wanted.get(f, nothing)[0] for f in range(len(relation.rule.factors))])] * count
+
+    def _is_more(self, node: Node, position: int, target: DimAxes) -> bool:
+        """Whether the target splits one of the node's tensors further in some dim."""
+        have = self.states[node.tensors[position]].axes
+        return any(len(axes) > len(old) for axes, old in zip(target, have, strict=True))
 
     def _agrees(self, node: Node) -> bool:
         """Whether the tensors have the same dims, split in the same way. Then there is nothing to spread."""
@@ -183,12 +212,10 @@ class _Propagation:
         split = self.states[node.tensors[0]].axes
         return all(self.states[v].axes == split for v in node.tensors[1:])
 
-    def _teach(
-        self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]], target: DimAxes | None = None
-    ) -> bool:
+    def _teach(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> bool:
         """Spreads the wanted axes to one of the node's tensors. Returns whether it got new ones."""
         value = node.tensors[position]
-        target = self._target(node, position, wanted) if target is None else target
+        target = self._target(node, position, wanted)
         return target is not None and self._extend(self.states[value], value, target, node, wanted)
 
     def _target(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
@@ -246,9 +273,8 @@ class _Propagation:
                 changed = True
         return changed
 
-    def _wanted(self, node: Node, among: Collection[int] | None = None) -> dict[int, tuple[Axes, int]]:
-        """For each factor, or each one in `among`, the axes that it should be split over, and the position of the
-        tensor that they come from."""
+    def _claims(self, node: Node, among: Collection[int] | None = None) -> list[Claim]:
+        """The axes over which each of the node's tensors splits a factor, or each one in `among`."""
         claims: list[Claim] = []
         relation, level = node.relation, self.level
         batch_only = level < 2 and relation.level > 0
@@ -265,6 +291,11 @@ class _Propagation:
                 if f in relation.replicated and (level < 2 or position >= relation.given):
                     continue
                 claims.append((position, f, axes))
+        return claims
+
+    def _settled(self, node: Node, claims: list[Claim]) -> dict[int, tuple[Axes, int]]:
+        """For each claimed factor the axes that it should be split over, and the position of the tensor that they come
+        from. Sorts the claims by their precedence."""
         if len(claims) > 1:
             claims.sort(key=self._order(node, claims))
         wanted: dict[int, tuple[Axes, int]] = {}
@@ -300,8 +331,7 @@ class _Propagation:
         """The claimed factors that are reduced here or by all users of the results, unless all claimed factors are:
         what an axis saves on one of them here is sent when it is reduced, in each iteration of the loops around. If
         there are none, the factors over which a maximum or another extreme is taken on the way."""
-        owner: dict[AxisRef, int] = {}
-        if node.op is None or all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes):
+        if node.op is None or _have_one_factor_each(claims):
             return ()
         factors = {f for _, f, _ in claims}
         here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
@@ -342,7 +372,7 @@ class _Propagation:
                 mine = {f for dim in tensor for f in dim}
                 if position >= given:
                     mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
-                self._try(node, position, self._wanted(node, mine))
+                self._try(node, position, self._settled(node, self._claims(node, mine)))
 
     def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
         """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
@@ -447,3 +477,9 @@ class _Propagation:
         reasons = {(names[value], dim): tuple(map(reason, found)) for (value, dim), found in self.reasons.items()}
         conflicts = conflicts_at(self.nodes, self.states, self._order, self.weighed, names)
         return Provenance(reasons, tuple(conflicts))
+
+
+def _have_one_factor_each(claims: Iterable[Claim]) -> bool:
+    """Whether no axis is claimed by several factors."""
+    owner: dict[AxisRef, int] = {}
+    return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
