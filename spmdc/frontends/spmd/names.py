@@ -234,6 +234,7 @@ class _Finder:
         if isinstance(statement, s.Faulty):
             self.faulty(scope, statement, end)
             return
+        statement = statement.build() if isinstance(statement, s.Repeated) else statement
         targets = statement.targets if isinstance(statement, s.Assign) else ()
         for target in targets:
             self.type(scope, target.type)

@@ -14,10 +14,11 @@ from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
+from spmdc.frontends.spmd.expand.repetition import Expansion
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
 from spmdc.frontends.spmd.items import Faults, Item, Scope
 from spmdc.frontends.spmd.library.emitter import Emitter
-from spmdc.frontends.spmd.syntax.nodes import Expr, Location, Statement, Target
+from spmdc.frontends.spmd.syntax.nodes import Expr, Location, Pattern, Statement, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Context:
     errors."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     """The files that trailing comments name. Their texts are not known."""
+    expansions: dict[Pattern, Expansion] = field(default_factory=dict[Pattern, Expansion])
+    """What assignments of a pattern became."""
 
     @contextmanager
     def reporting(self) -> Iterator[Faults]:

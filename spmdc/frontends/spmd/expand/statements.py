@@ -21,6 +21,7 @@ from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.loops import expand_loop
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
+from spmdc.frontends.spmd.expand.repetition import expansion_of
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.items import (
     Faults,
@@ -50,6 +51,9 @@ class ReturnedSoFar:
 def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
     """All names that the statements bind, those of inner blocks included."""
     for statement in statements:
+        if isinstance(statement, s.Repeated):
+            yield statement.name
+            continue
         if isinstance(statement, s.Assign):
             yield from (t.name for t in statement.targets)
         for value in s.values_of(statement):
@@ -97,7 +101,7 @@ class StatementExpander:
                 self.report(error("E001", "nothing may follow `return` in its block", statement.span))
                 break
             match statement:
-                case s.Assign():
+                case s.Assign() | s.Repeated():
                     self.attempt(statement)
                 case s.Return():
                     ended = True
@@ -120,16 +124,19 @@ class StatementExpander:
         self.context.diagnostics.extend(problem.diagnostics)
         self.failed = True
 
-    def attempt(self, statement: s.Assign) -> None:
+    def attempt(self, statement: s.Assign | s.Repeated) -> None:
         """Expands a statement; its names are poisoned if it fails."""
         faults = Faults()
         with faults:
-            self.assign(statement)
+            if isinstance(statement, s.Assign):
+                self.assign(statement)
+            else:
+                self.repeat(statement)
         if faults.found:
             self.context.diagnostics.extend(faults.diagnostics)
             self.failed = True
-            for target in statement.targets:
-                self.scope.poison(target.name)
+            for name in written_names((statement,)):
+                self.scope.poison(name)
 
     # Statements.
 
@@ -150,7 +157,24 @@ class StatementExpander:
         fresh = self.made_since(first_op)
         for target, part in zip(targets, items, strict=True):
             self.bind(target, part, fresh)
-        self.locate(statement, first_op)
+        self.locate(statement, statement.value.span, first_op)
+
+    def repeat(self, repeated: s.Repeated) -> None:
+        """Expands an assignment as an earlier one of its pattern, or else by itself."""
+        first_op, emitter = len(self.builder.ops), self.evaluator.emitter
+        known = self.context.expansions.get(repeated.pattern) if emitter.precision is None else None
+        operands = known.operands_of(repeated, self.scope) if known is not None else None
+        if known is None or operands is None:
+            self.assign(repeated.build())
+            expansion = expansion_of(repeated, self.builder.ops[first_op:], self.scope)
+            if expansion is not None and self.context.stage != "plan" and emitter.precision is None:
+                self.context.expansions[repeated.pattern] = expansion
+            return
+        emitter.hint, emitter.span = repeated.name, repeated.value_span
+        (made,) = emitter.ops(known.name, operands, dict(known.attrs), types=known.results)
+        value = self.settle(made, repeated.name, known.sharding, {made})
+        self.scope.bind(repeated.name, value, repeated.name_span)
+        self.locate(repeated.pattern.first, repeated.value_span, first_op)
 
     def made_since(self, first_op: int) -> set[Value]:
         """The results of the ops from `first_op` on: values that have no final names yet."""
@@ -195,8 +219,8 @@ class StatementExpander:
         _complete(placed, self.claims.claim(name), sharding)
         return placed
 
-    def locate(self, statement: s.Assign, first_op: int) -> None:
-        """Gives an op in printed form the source location in its trailing comment.
+    def locate(self, statement: s.Assign, place: Span, first_op: int) -> None:
+        """Gives an op in printed form, whose text is at `place`, the source location in its trailing comment.
 
         In a text whose ops have such comments, an op without one has no location. Errors in a plan are errors in its
         own text, so the results keep their positions there.
@@ -204,11 +228,11 @@ class StatementExpander:
         value, locations = statement.value, self.context.locations
         if not locations or len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
-        line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
+        line, is_printed = place.end_line, isinstance(value, s.Call) and value.name in OPS
         by_truth = isinstance(value, s.Case) and value.by_truth
         if isinstance(value, s.While | s.Case | s.Manual | s.Checkpoint) and not by_truth:
             line, is_printed = value.head.end_line, True
-        if not is_printed or value.span.source is not self.context.source:
+        if not is_printed or place.source is not self.context.source:
             return
         location = locations.get(line)
         op, span = self.builder.ops[-1], None

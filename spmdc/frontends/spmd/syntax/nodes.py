@@ -6,7 +6,7 @@ gives them meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ir.diagnostics import Span
@@ -297,7 +297,41 @@ class Faulty(Node):
     """All names in it, whatever they are."""
 
 
-Statement = Assign | Return | Faulty
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """What assignments with the same tokens have in common: all but the names of the target and of arguments. `first`
+    is the first of them; `others` are the other names in them, without those of keywords and of what is called."""
+
+    first: Assign
+    others: tuple[str, ...]
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeated:
+    """An assignment like the first of its pattern, with its own names of the target and of the arguments, which is not
+    built yet. `value_span` is that of the call after the `=`."""
+
+    pattern: Pattern
+    name: str
+    name_span: Span
+    arguments: tuple[str, ...]
+    value_span: Span
+    build: Callable[[], Assign]
+
+    def __eq__(self, other: object) -> bool:
+        return self.build() == (other.build() if isinstance(other, Repeated) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.build())
+
+    @property
+    def span(self) -> Span:
+        first, last = self.name_span, self.value_span
+        return Span(first.source, first.line, first.column, last.end_line, last.end_column)
+
+
+Statement = Assign | Return | Faulty | Repeated
 
 
 def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
@@ -318,6 +352,8 @@ def values_of(statement: Statement) -> tuple[Expr, ...]:
     match statement:
         case Assign():
             return (statement.value,)
+        case Repeated():
+            return (statement.build().value,)
         case Return():
             return statement.values
         case Faulty():
@@ -326,7 +362,7 @@ def values_of(statement: Statement) -> tuple[Expr, ...]:
 
 def holds_manual(statements: Iterable[Statement]) -> bool:
     """Whether the statements, or their blocks, contain a manual region."""
-    values = [v for statement in statements for v in values_of(statement)]
+    values = [v for statement in statements if not isinstance(statement, Repeated) for v in values_of(statement)]
     return any(isinstance(v, Manual) or any(map(holds_manual, blocks_of(v))) for v in values)
 
 

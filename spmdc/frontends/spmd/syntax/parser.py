@@ -21,7 +21,7 @@ from lark.lexer import Lexer
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
-from spmdc.frontends.spmd.syntax.shapes import ENDS, Recorder, Step, flat_statements, follow
+from spmdc.frontends.spmd.syntax.shapes import ENDS, Recorder, Shape, Step, flat_statements
 
 _MAX_ROUNDS = 20
 _ENGINE_IN_USE = threading.Lock()
@@ -73,7 +73,7 @@ def by_grammar(tokens: list[Token], start: str, source: Source) -> Any:
         return parser.parse(cast("Any", tokens), start=start)
 
 
-def _shape_of(statement: list[Token]) -> list[Step]:
+def _steps_of(statement: list[Token]) -> list[Step]:
     """The steps in which a statement is built. Raises lark.UnexpectedToken."""
     parser, recorder = _engine()
     with _ENGINE_IN_USE:
@@ -88,16 +88,17 @@ def _shape_of(statement: list[Token]) -> list[Step]:
 def _program(cut: Tokens) -> Any:
     """The tree of a text, whose statements are parsed first. Raises lark.UnexpectedToken, or SpmdcError from a
     callback."""
-    shapes: dict[tuple[str, ...], list[Step]] = {}
+    shapes: dict[tuple[str, ...], Shape] = {}
     rest: list[Token] = []
     end = 0
     for first, behind in flat_statements(cut):
         statement = cut.tokens[first:behind]
         types = tuple([token.type for token in statement])
-        if types not in shapes:
-            shapes[types] = _shape_of(statement)
+        shape = shapes.get(types)
+        if shape is None:
+            shape = shapes[types] = Shape(types, _steps_of(statement))
         rest += cut.tokens[end:first]
-        rest.append(_made(follow(shapes[types], statement, cut.source), statement[0]))
+        rest.append(_made(shape.statement(statement, cut.source), statement[0]))
         end = behind
     return by_grammar([*rest, *cut.tokens[end:]], "program", cut.source)
 

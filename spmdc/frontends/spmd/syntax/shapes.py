@@ -2,6 +2,8 @@
 
 In a long program most statements have the same token types in the same order as an earlier one: the same shape. A shape
 is parsed once, and recorded as steps, each of which builds something from tokens and from the results of earlier steps.
+Of statements that differ only in the names of their target and arguments, such as those of layers that are alike, only
+the first is built; the others are when their nodes are needed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from ir.diagnostics import Source
+from ir.diagnostics import Source, Span
+from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens
 from spmdc.frontends.spmd.syntax.tree_builder import Builder, Children
 
@@ -23,6 +26,10 @@ results of its steps."""
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
 _OPENS = frozenset({"LPAR", "LSQB", "ANNOTATION"})
+_CLOSES = frozenset({"RPAR", "RSQB", "RBRACE"})
+_BEFORE = frozenset({"LPAR", "COMMA"})
+_BEHIND = frozenset({"COMMA", "RPAR"})
+"""The tokens around an argument of one name."""
 
 
 class Recorder:
@@ -55,6 +62,56 @@ class Recorder:
             return numbers[0]
         self._steps.append((build, numbers))
         return self._count + len(self._steps) - 1
+
+
+class Shape:
+    """The statements whose tokens have these types. `steps` build one of them."""
+
+    def __init__(self, types: Sequence[str], steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self._patterns: dict[tuple[str, ...], s.Pattern] = {}
+        called = _called(types)
+        """The number of the token that says what is called; 0 if the statement is something else than `a = f(…)`."""
+        names = [i for i, kind in enumerate(types) if kind == "NAME" and i not in (0, called)]
+        self._arguments = [i for i in names if called and types[i - 1] in _BEFORE and types[i + 1] in _BEHIND]
+        self._arguments = [i for i in self._arguments if i > called and _depth(types, called, i) == 1]
+        self._others = [i for i in names if i not in self._arguments and types[i + 1] != "EQUAL"] if called else []
+        self._called = called
+        self._fixed = [i for i in range(1, len(types)) if i not in self._arguments]
+
+    def statement(self, tokens: Sequence[Token], source: Source) -> s.Statement:
+        """A statement of this shape. Raises SpmdcError as the Builder does."""
+        if not self._called:
+            made: s.Statement = follow(self.steps, tokens, source)
+            return made
+        key = tuple([tokens[i].text for i in self._fixed])
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            assigned: s.Assign = follow(self.steps, tokens, source)
+            self._patterns[key] = s.Pattern(assigned, tuple([tokens[i].text for i in self._others]))
+            return assigned
+        first, call, last = tokens[0], tokens[self._called], tokens[-1]
+        return s.Repeated(
+            pattern,
+            first.text,
+            first.span(source),
+            tuple([tokens[i].text for i in self._arguments]),
+            Span(source, call.line, call.column, last.end_line, last.end_column),
+            functools.partial(follow, self.steps, tokens, source),
+        )
+
+
+def _called(types: Sequence[str]) -> int:
+    """The number of the token `f` in an assignment `a = f(…)` or `a: type = f(…)`; 0 for other statements."""
+    at = next((i for i, kind in enumerate(types) if kind == "EQUAL" and _depth(types, 0, i) == 0), 0)
+    begins = at > 0 and list(types[at + 1 : at + 3]) == ["NAME", "LPAR"] and types[1] in ("EQUAL", "COLON")
+    return at + 1 if begins and all(_depth(types, at, i) > 0 for i in range(at + 3, len(types))) else 0
+
+
+def _depth(types: Sequence[str], start: int, end: int) -> int:
+    """The brackets that are open before the token `end`, of those from `start` on."""
+    between = types[start:end]
+    return sum(kind in _OPENS for kind in between) - sum(kind in _CLOSES for kind in between)
 
 
 def follow(steps: Sequence[Step], statement: Sequence[Token], source: Source) -> Any:
