@@ -106,6 +106,8 @@ class _Verifier:
     sized: set[TensorType] = field(default_factory=set[TensorType])
     """The types that were checked for their size."""
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
+    fine: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
+    """The ops without errors of their own: their names, and which attributes and types they have."""
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
     """The axes of each sharding, with the first span where it occurs."""
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
@@ -262,8 +264,7 @@ class _Verifier:
         for value in op.operands:
             if value not in self.visible:
                 self.use(value, op.span)
-        faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
-        self.found.extend(faults)
+        faults = self.op_itself(op)
         if not faults and is_annotation(op):
             self.sharding_group(op)
         control = control_of(op)
@@ -291,6 +292,18 @@ class _Verifier:
         for value in op.results:
             self.define(value)
             self.placement(value, "value", is_entry=False)
+
+    def op_itself(self, op: Op) -> Sequence[Diagnostic]:
+        """Checks an op apart from its regions and callee, once for all ops with the same attributes and types."""
+        types = [id(v.type) for v in (*op.operands, *op.results)]
+        kind = op.name, id(op.attrs), len(op.operands), len(op.regions), *types
+        if kind in self.fine:
+            return ()
+        faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
+        self.found.extend(faults)
+        if not faults:
+            self.fine.add(kind)
+        return faults
 
     def manual(self, op: Op, function: str, depth: int) -> None:
         """Checks a manual region, which sees none of the values around it."""

@@ -6,7 +6,7 @@ evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.ops import OPS
@@ -24,7 +24,7 @@ class Expansion:
     has what the other names in it were bound to: None for those that were not."""
 
     name: str
-    attrs: Mapping[str, Attr]
+    attrs: dict[str, Attr]
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     sharding: Sharding | None
@@ -52,4 +52,4 @@ def expansion_of(repeated: s.Repeated, made: Sequence[Op], scope: Scope) -> Expa
         return None
     known = tuple([(name, scope.find(name)) for name in repeated.pattern.others])
     operands, results = tuple([v.type for v in op.operands]), (op.result.type,)
-    return Expansion(op.name, op.attrs, operands, results, op.result.sharding, known)
+    return Expansion(op.name, dict(op.attrs), operands, results, op.result.sharding, known)

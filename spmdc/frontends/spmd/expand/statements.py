@@ -171,7 +171,7 @@ class StatementExpander:
                 self.context.expansions[repeated.pattern] = expansion
             return
         emitter.hint, emitter.span = repeated.name, repeated.value_span
-        (made,) = emitter.ops(known.name, operands, dict(known.attrs), types=known.results)
+        (made,) = emitter.ops(known.name, operands, known.attrs, types=known.results)
         value = self.settle(made, repeated.name, known.sharding, {made})
         self.scope.bind(repeated.name, value, repeated.name_span)
         self.locate(repeated.pattern.first, repeated.value_span, first_op)
