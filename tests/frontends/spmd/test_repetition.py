@@ -8,8 +8,25 @@ from ir.diagnostics import Diagnostics, Source, SpmdcError
 from ir.program import Program
 from spmdc.frontends.spmd import parse, print_program
 from spmdc.frontends.spmd.syntax import nodes as s
+from spmdc.frontends.spmd.syntax.lexer import tokenize
 from spmdc.frontends.spmd.syntax.parser import parse_text
 
+LINES = [
+    "  {a}: f32[4@d, 8]{{partial: x}} = add({b}, {c}, dims=[0, 1.5e3], n=0x1F)  # f.py:3  a reason for {a}",
+    "# {a} is {b}",
+    "{a}.1 = {b}[{c}, :2] + -{c} ** 2 -> @ ? ~ ! <= !=;",
+    "\t{a}=f( {b} ,{c})\r",
+    "{a} = f({b}, [",
+    "]) {a} = [1, 2], {b}",
+    "{a} = while ({b} = {c}) cond {{",
+    "{a} = constant(value=[1, 2], type={b})",
+    '{a} = f("{b} {c}")',
+    "{a} = 8x{b}",
+    "{a} .{b}",
+    "{a} 1.{b}",
+    "{a} = 5.e3 + .5e3 + 1e-5 + {b}",
+    "",
+]
 TWO = "def main(x: f32[4, 8], y: f32[8, 4]) -> f32[4, 8]"
 
 
@@ -19,6 +36,22 @@ def ops(program: Program) -> list[str]:
         f"{op.result.name}: {op.result.type} = {op.name}({', '.join(v.name for v in op.operands)}) at {op.span}"
         for op in program.main.body.ops
     ]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_of_one_form_have_the_tokens_that_each_has_by_itself(line: str) -> None:
+    names = [("a", "b", "c"), ("x1", "y", "kind"), ("h", "h", "h"), ("long_name.1", "b.2", "c"), ("def", "of", "value")]
+    lines = [line.format(a=a, b=b, c=c) for a, b, c in names]
+
+    def parts(text: str, first: int) -> list[object]:
+        cut = tokenize(Source("a", text))
+        tokens = [(t.type, t.text, t.line + first, t.column, t.end_column, t.literal) for t in cut.tokens]
+        comments = [(c.line + first, c.column, c.text, c.trailing) for c in cut.comments]
+        errors = [(d.message, d.span.line + first, d.span.column) for d in cut.diagnostics if d.span is not None]
+        return [*tokens, *comments, *errors]
+
+    alone = [part for i, each in enumerate(lines) for part in parts(each, i)]
+    assert sorted(map(str, parts("\n".join(lines), 0))) == sorted(map(str, alone))
 
 
 def assignments(body: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Cuts a text into tokens, and rejects early what cannot be a program: binary data, very long lines, very deep nesting.
 
-Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers is one token, over any number
-of lines, if it is long or follows `value=`, so that programs with large array literals are read quickly.
+Lines are scanned one at a time, so positions cost nothing. A line that differs from earlier ones in names only is not
+scanned: it has the same tokens but for the names. A nested list of plain numbers is one token, over any number of
+lines, if it is long or follows `value=`, so that programs with large array literals are read quickly.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _TOKEN = re.compile(
 """The tokens of a line, except spaces."""
 _TEXTS = re.compile(re.sub(r"\?P<\w+>", "?:", _TOKEN.pattern), _TOKEN.flags)
 """The same without groups: finds the texts of a line's tokens at once."""
+_NAMES = re.compile(rf"(?<![\w.])({NAME})", re.ASCII)
+"""Cuts a line, outside of strings and comments, into names and what is between them."""
 _TYPES = {
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON",
     ";": "SEMICOLON", "@": "AT", "?": "QMARK", "~": "TILDE", "-": "MINUS", "=": "EQUAL", "<": "LESSTHAN", "!": "BANG",
@@ -121,6 +124,15 @@ class Comment:
     trailing: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The tokens of lines that have the same texts between names: the type, the text, which is empty for a name, and
+    the number of spaces before it. `marks` are those of `Tokens`, counted from the first token of the line."""
+
+    tokens: tuple[tuple[str, str, int], ...]
+    marks: tuple[int, ...]
+
+
 @dataclass
 class Tokens:
     """The tokens of a text, and its errors at this level."""
@@ -140,6 +152,8 @@ class Tokens:
     plain: dict[str, str] = field(default_factory=dict[str, str])
     """The types of tokens by their texts, except for comments, brackets, characters that are no token, and names that
     may be keywords."""
+    forms: dict[tuple[str, ...], _Form | None] = field(default_factory=dict[tuple[str, ...], "_Form | None"])
+    """The forms of lines by the texts between their names; None for lines that have occurred once."""
 
     def locations(self) -> dict[int, Location]:
         """The trailing comments that have the form `# file:line  reason`, by line."""
@@ -162,7 +176,7 @@ def tokenize(source: Source) -> Tokens:
     number, start, position = 1, 0, 1 if text.startswith("\ufeff") else 0
     while number <= len(lines):
         line = lines[number - 1]
-        literal = _scan_line(result, line, number, position, start)
+        literal = _scan_line(result, line, number, position, start) if position else _line(result, line, number, start)
         if literal is None:
             number, start, position = number + 1, start + len(line) + 1, 0
         else:
@@ -188,6 +202,51 @@ def _check_size(source: Source, text: str) -> None:
             Span(source, line, column, line, column + 1),
             help="save the program as UTF-8",
         )
+
+
+def _line(result: Tokens, line: str, number: int, begin: int) -> Token | None:
+    """The tokens of a whole line, as `_scan_line` finds them. They are known if lines of its form have been scanned."""
+    if len(line) >= _LONG or '"' in line or "'" in line or "value" in line:
+        return _scan_line(result, line, number, 0, begin)
+    code, sign, comment = line.partition("#")
+    pieces = _NAMES.split(code)
+    between, names = tuple(pieces[::2]), pieces[1::2]
+    if not _WORDS.isdisjoint(names):
+        return _scan_line(result, line, number, 0, begin)
+    form = result.forms.get(between)
+    if form is None:
+        before = len(result.tokens), len(result.marks), len(result.diagnostics)
+        literal = _scan_line(result, line, number, 0, begin)
+        # Most forms occur once.
+        is_second = between in result.forms and literal is None
+        result.forms[between] = _form(result, *before, names) if is_second else None
+        return literal
+    tokens, column = result.tokens, 1
+    result.marks.extend([len(tokens) + i for i in form.marks])
+    following = iter(names)
+    for kind, known, spaces in form.tokens:
+        text = known or next(following)
+        column += spaces
+        tokens.append(Token(kind, text, len(tokens), number, column))
+        column += len(text)
+    if sign:
+        result.comments.append(Comment(number, len(code) + 1, (sign + comment).rstrip(), bool(form.tokens)))
+    _check_count(result)
+    return None
+
+
+def _form(result: Tokens, tokens: int, marks: int, diagnostics: int, names: list[str]) -> _Form | None:
+    """The form of the line with these names that was scanned last, when there were as many tokens, marks and
+    diagnostics. None if it has errors, or does not close the brackets that it opens."""
+    made, column, found = result.tokens[tokens:], 1, list[tuple[str, str, int]]()
+    for token in made:
+        found.append((token.type, "" if token.type == "NAME" else token.text, token.column - column))
+        column = token.end_column
+    if sum(_NESTING.get(token.text, 0) for token in made) or len(result.diagnostics) > diagnostics:
+        return None
+    if [token.text for token in made if token.type == "NAME"] != names:
+        return None
+    return _Form(tuple(found), tuple([i - tokens for i in result.marks[marks:]]))
 
 
 def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
@@ -227,9 +286,14 @@ def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int
                 plain[text] = kind
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
         if len(tokens) > MAX_TOKENS:
-            message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
-            raise error("E004", message, tokens[-1].span(result.source))
+            _check_count(result)
     return None
+
+
+def _check_count(result: Tokens) -> None:
+    if len(result.tokens) > MAX_TOKENS:
+        message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
+        raise error("E004", message, result.tokens[MAX_TOKENS].span(result.source))
 
 
 def _texts(line: str, position: int) -> Iterable[str]:
