@@ -148,6 +148,12 @@ class TestOps:
         x = Value("x", TensorType((8,), s32))
         assert codes(simple(op("tanh", (x,), Value("y", x.type)), params=[x])) == ["E201"]
 
+    def test_an_op_is_checked_even_if_another_one_has_its_attributes_or_its_types(self) -> None:
+        x, y, z, attrs = vector("x"), vector("y"), Value("z", SCALAR), dict[str, Attr]()
+        fine, wrong = Op("negate", (x,), (y,), attrs), Op("negate", (x,), (z,), attrs)
+        unknown = Op("negate", (x,), (vector("a"),), {"kind": 1})
+        assert codes(simple(fine, wrong, unknown, params=[x])) == ["E202", "E203"]
+
     def test_recorded_types_are_those_that_the_type_rule_gives(self) -> None:
         x = vector("x")
         assert codes(simple(op("negate", (x,), Value("y", SCALAR)), params=[x])) == ["E202"]
