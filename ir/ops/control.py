@@ -77,6 +77,8 @@ def links(program: Program, op: Op) -> Iterator[Link]:
     opdef = OPS[op.name]
     if opdef.passes_each:
         yield Link(op.operands, op.results)
+    if opdef.control is None:
+        return
     match opdef.control:
         case ControlKind.CALL | ControlKind.MAP:
             callee = program.functions[callee_of(op) or ""]
@@ -93,8 +95,6 @@ def links(program: Program, op: Op) -> Iterator[Link]:
             (region,) = op.regions
             yield Link(op.operands, region.params)
             yield Link(region.results, op.results)
-        case None:
-            pass
 
 
 def _infer_while(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:

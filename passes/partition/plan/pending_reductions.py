@@ -30,7 +30,7 @@ def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value
     uses, reduced = uses_of(program), _never_pending(program, sums)
     for function in program.functions.values():
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
-        _look_back(function.body, whole, functools.partial(_needed_whole, reduced=reduced, whole=whole))
+        _look_back(function.body, whole, reduced, functools.partial(_needed_whole, reduced=reduced, whole=whole))
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
 
@@ -80,32 +80,46 @@ def wanted_whole(program: Program) -> frozenset[Value]:
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
     for function in program.functions.values():
-        _look_back(function.body, found, functools.partial(_wanted_whole, known=known, found=found))
+        _look_back(function.body, found, known, functools.partial(_wanted_whole, known=known, found=found))
     return frozenset(found)
 
 
-def _look_back(region: Region, found: set[Value], needed: Callable[[Op], Iterable[Value]]) -> None:
-    """Adds the operands that each op needs reduced, from the last op to the first."""
+def _look_back(
+    region: Region, found: set[Value], given: Collection[Value], needed: Callable[[Op], Iterable[int]]
+) -> None:
+    """Adds the operands that each op needs reduced, from the last op to the first. What is `needed`, as the positions
+    of operands, depends on which operands are `given` and which results are found, and is the same for ops that are
+    alike."""
+    alike: dict[object, Iterable[int]] = {}
     for op in reversed(region.ops):
         for inner in op.regions:
-            _look_back(inner, found, needed)
+            _look_back(inner, found, given, needed)
+        operands = op.operands
         if _takes_all_whole(op):
-            found.update(op.operands)
-        elif not found.issuperset(op.operands):
-            found.update(needed(op))
+            found.update(operands)
+        elif found.issuperset(operands):
+            continue
+        elif control_of(op) is not None or len(set(operands)) < len(operands):
+            found.update([operands[i] for i in needed(op)])
+        else:
+            key = signature_of(op), *[v in given for v in operands], *[v in found for v in op.results]
+            positions = alike.get(key)
+            if positions is None:
+                positions = alike[key] = tuple(needed(op))
+            found.update([operands[i] for i in positions])
 
 
-def _needed_whole(op: Op, *, reduced: Collection[Value], whole: Collection[Value]) -> Iterable[Value]:
+def _needed_whole(op: Op, *, reduced: Collection[Value], whole: Collection[Value]) -> Iterable[int]:
     most = max((v.type.size for v in op.results if v in whole), default=-1)
     commuting = _commuting(op, reduced)
-    return [v for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
+    return [i for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
 
 
-def _wanted_whole(op: Op, *, known: frozenset[Value], found: set[Value]) -> Iterable[Value]:
+def _wanted_whole(op: Op, *, known: frozenset[Value], found: set[Value]) -> Iterable[int]:
     wanted = _passed_on(op, known, found)
     if not is_call(op):
         wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
-    return [op.operands[position] for position in wanted]
+    return wanted
 
 
 def _known(program: Program) -> frozenset[Value]:
