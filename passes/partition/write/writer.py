@@ -94,12 +94,7 @@ class Writer:
         for op in ops:
             first = len(b.ops)
             b.span, b.cause = op.span, op.cause or _by_the_user(op)
-            written = self.locals(b, op)
-            for value, local in zip(op.results, written, strict=True):
-                if local.type != self.local_type(value):
-                    at = self.shardings.of(value).spell(self.mesh)
-                    raise InternalError(f"{value.name} in {at} is {local.type}, expected {self.local_type(value)}")
-                self.local[value] = local
+            self.local.update(zip(op.results, self.locals(b, op), strict=True))
             if not op.regions:
                 self.became[op] = b.ops[first:]
         b.span, b.cause = around
@@ -117,10 +112,18 @@ class Writer:
     def locals(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         """The local values of the op's results."""
         if is_reshard(op):
-            return self.reshard(b, op)
+            return self.checked(op, self.reshard(b, op))
         if is_manual(op):
-            return self.manual(b, op)
+            return self.checked(op, self.manual(b, op))
         return self.op(b, op) if OPS[op.name].has_strategy else self.same(b, op)
+
+    def checked(self, op: Op, written: Sequence[Value]) -> Sequence[Value]:
+        """The local values themselves. Raises InternalError if they are not the shards of the op's results."""
+        for value, local in zip(op.results, written, strict=True):
+            if local.type != self.local_type(value):
+                at = self.shardings.of(value).spell(self.mesh)
+                raise InternalError(f"{value.name} in {at} is {local.type}, expected {self.local_type(value)}")
+        return written
 
     def reshard(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         (operand,), result = op.operands, op.result
@@ -152,7 +155,7 @@ class Writer:
         first = len(b.ops)
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
-        written = partitioning_of(op).write(context)
+        written = self.checked(op, partitioning_of(op).write(context))
         made = b.ops[first:] if OPS[op.name].family != "host" else []
         if len(made) == 1 and (made[0].name, made[0].operands) == (op.name, tuple(self.locals_of(op))):
             self.of_one_op[kind] = dict(made[0].attrs), [v.type for v in made[0].results]
