@@ -217,8 +217,14 @@ def test_a_dim_smaller_than_the_number_of_devices_works(size: int) -> None:
 
 def test_argmax_over_a_split_dim_exchanges_candidates_only() -> None:
     q = partitioned("mesh (d=8)\ndef main(x: f32[64, 1000@d]) -> (i: s32[64]) { return argmax(x, 1) }")
+    assert kinds(q) == ["all_to_all", "all_to_all", "all_gather"]
+    assert total_bytes(q) == 2 * 7 * 8 * 4 + 7 * 8 * 4
+
+
+def test_argmax_gathers_candidates_where_their_parts_would_be_uneven() -> None:
+    q = partitioned("mesh (d=8)\ndef main(x: f32[63, 1000@d]) -> (i: s32[63]) { return argmax(x, 1) }")
     assert kinds(q) == ["all_gather", "all_gather"]
-    assert total_bytes(q) == 2 * 7 * 64 * 4
+    assert total_bytes(q) == 2 * 7 * 63 * 4
 
 
 def test_each_device_draws_its_part_of_the_same_random_bits() -> None:
