@@ -174,7 +174,7 @@ class _Propagation:
 
     def _spreading(self, node: Node) -> Spreading:
         """What the node's tensors want from each other. It is found once for all nodes of a relation whose tensors are
-        split alike, unless several factors claim an axis."""
+        split alike, unless several factors claim an axis, or tensors claim other axes for a factor."""
         key: object = None
         if node.is_usual and node.relation.is_shared:
             times = [self.iterations.get(v, 1) for v in node.tensors] if self.iterations else ()
@@ -187,7 +187,7 @@ class _Propagation:
         wanted = self._settled(node, claims)
         targets = enumerate(self._targets(node, wanted) if wanted else ())
         possible = [(i, axes) for i, axes in targets if axes is not None]
-        if key is not None and _have_one_factor_each(claims):
+        if key is not None and _have_one_factor_each(claims) and _agree(claims):
             possible = [(i, axes) for i, axes in possible if self._is_more(node, i, axes)]
             self.spreadings[key] = wanted, possible
         return wanted, possible
@@ -483,3 +483,10 @@ def _have_one_factor_each(claims: Iterable[Claim]) -> bool:
     """Whether no axis is claimed by several factors."""
     owner: dict[AxisRef, int] = {}
     return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
+
+
+def _agree(claims: Iterable[Claim]) -> bool:
+    """Whether all claims of a factor begin with the same axes. They are in the order of their precedence, in which more
+    axes go first."""
+    longest: dict[int, Axes] = {}
+    return all(longest.setdefault(f, axes)[: len(axes)] == axes for _, f, axes in claims)

@@ -398,6 +398,19 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     assert f"the former is kept: {rule}" in reasons
 
 
+def test_of_two_alike_sums_only_the_one_of_a_broadcast_is_settled_by_it() -> None:
+    text = """
+        mesh (x=2, y=2)
+        def main(m: f32[8@x], b: f32[8@y, 16, 4], c: f32[8@x, 16, 4], d: f32[8@y, 16, 4]) -> (f32[8, 16], f32[8, 16]) {
+          r = broadcast_in_dim(m, shape=[8, 16], dims=[0]) + sum(b, dim=2)
+          s = sum(c, dim=2) + sum(d, dim=2)
+          return r, s
+        }"""
+    propagated = spmdc.propagate(spmdc.parse(text)).text(locations=False)
+    assert "r: f32[8@y, 16] = add" in propagated
+    assert "s: f32[8@x, 16] = add" in propagated
+
+
 def test_of_two_dims_the_one_that_is_not_reduced_later_is_split() -> None:
     text = """
         mesh (d=4)
