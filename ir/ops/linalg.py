@@ -35,13 +35,16 @@ def _infer_fft(types: Types, attrs: Attrs) -> Types:
 
 
 def _fft_factors(op: Op) -> FactorRule:
+    """The transformed dims stay whole. The last one has another size in the result of a real transform, so axes that
+    split it go to the largest batch dim and stay there."""
     operand, result = op.operands[0].shape, op.result.shape
     first = len(operand) - len(ints_attr(op.attrs, "length"))
     rule = a_factor_a_dim(op, operand, dict.fromkeys(range(first, len(operand)), FactorKind.NEED_REPLICATION))
     if operand == result:
         return rule
-    (left,), last = rule.operands, Factor(result[-1], FactorKind.NEED_REPLICATION)
-    return FactorRule((*rule.factors, last), (left,), ((*left[:-1], (len(operand),)),))
+    (left,), batch = rule.operands, max(range(first), key=lambda d: operand[d], default=None)
+    ends = [Factor(n, FactorKind.NEED_REPLICATION, moves_to=batch) for n in (operand[-1], result[-1])]
+    return FactorRule((*rule.factors[:-1], *ends), (left,), ((*left[:-1], (len(operand),)),))
 
 
 def _fft_flops(op: Op) -> int:
