@@ -29,5 +29,10 @@ def test_nothing_is_overwritten(spmdc: Run) -> None:
 
 
 def test_names_that_no_file_should_have_are_refused(spmdc: Run) -> None:
-    assert spmdc("new", "a b").status == 2
+    before = sorted(Path().iterdir())
+    for name in ("a b", "", ".spmd", ".", "..", "\u00e9", "layers/", "-"):
+        refused = spmdc("new", name)
+        assert (refused.status, refused.out) == (2, "")
+        assert "is no name for a program" in refused.err
+    assert sorted(Path().iterdir()) == before
     assert spmdc("new", "missing/layer").status == 1
