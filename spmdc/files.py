@@ -23,8 +23,8 @@ def read_bytes(path: str | Path, help: str = "") -> bytes:
 
 
 def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError:
-    """The error (E005) for a file that cannot be read; if it does not exist, files with similar names replace
-    `help`."""
+    """The error (E005) for a file that cannot be read. If it does not exist, files with similar names replace `help`;
+    without either, the help is what the system's error calls for."""
     message = f"cannot read {path}: {problem.strerror or problem}"
     close: list[str] = []
     if isinstance(problem, FileNotFoundError):
@@ -33,7 +33,9 @@ def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError
             close = [
                 os.path.join(folder, n) for n in difflib.get_close_matches(name, os.listdir(folder or "."), 3, 0.7)
             ]
-    return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else help)
+    if close:
+        return error("E005", message, help=f"did you mean {' or '.join(close)}")
+    return error("E005", message, help=help or _WAYS_TO_READ.get(problem.errno or 0, _ANOTHER))
 
 
 def unwritable(path: str | Path, problem: OSError, *, verb: str = "write") -> SpmdcError:
@@ -54,7 +56,17 @@ _WAYS_OUT = {
     errno.EPERM: _PERMITTED,
     errno.EROFS: _PERMITTED,
 }
-"""Help for the system's errors."""
+"""Help for the system's errors about files to write."""
+_ANOTHER = "name another file"
+_READABLE = "make it readable for you, or name another file"
+_WAYS_TO_READ = {
+    errno.ENOENT: "name a file that exists",
+    errno.ENOTDIR: "a part of the path is a file, and no folder: name another file",
+    errno.EISDIR: "that is a folder: name a file in it",
+    errno.EACCES: _READABLE,
+    errno.EPERM: _READABLE,
+}
+"""Help for the system's errors about files to read."""
 
 
 def decode(data: bytes, name: str, what: str = "programs") -> str:

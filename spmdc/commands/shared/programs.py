@@ -74,14 +74,17 @@ def _load(file: str, defines: dict[str, int], stdin: bytes | None) -> Program:
     return read(read_stdin() if stdin is None else stdin, "<stdin>", defines)
 
 
+_INSTEAD = "redirect a program to it, or name a file"
+
+
 def read_stdin() -> bytes:
     """All of standard input. Raises SpmdcError (E005) if there is none."""
     if sys.stdin is None:
-        raise error("E005", "cannot read standard input: it is closed")
+        raise error("E005", "cannot read standard input: it is closed", help=_INSTEAD)
     try:
         return sys.stdin.buffer.read()
     except OSError as problem:
-        raise error("E005", f"cannot read standard input: {problem.strerror or problem}") from None
+        raise error("E005", f"cannot read standard input: {problem.strerror or problem}", help=_INSTEAD) from None
 
 
 def _only_axis(program: Program, devices: int) -> str:

@@ -73,7 +73,7 @@ def _included(
 
 def _read(item: s.Include, path: Path) -> str:
     if path.exists() and not path.is_file():
-        raise error("E005", f"cannot read {path}: it is no file", item.span)
+        raise error("E005", f"cannot read {path}: it is no file", item.span, help="include a file of functions")
     try:
         return decode(read_bytes(path), str(path))
     except SpmdcError as problem:

@@ -159,6 +159,7 @@ def test_standard_input_that_is_closed_or_cannot_be_read_is_told(spmdc: Run, mon
             ended = spmdc(verb, "-")
             assert ended.status == 1
             assert "error[E005]: cannot read standard input: " in ended.err
+            assert "help: redirect a program to it" in ended.err
 
 
 def test_an_interrupt_while_modules_are_imported_ends_with_130_too(monkeypatch: pytest.MonkeyPatch) -> None:

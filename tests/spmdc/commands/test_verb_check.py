@@ -25,6 +25,25 @@ def test_check_goes_on_after_a_faulty_file(spmdc: Run) -> None:
     assert "error[E005]: cannot read missing.spmd" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("path", "help"),
+    [
+        ("folder", "that is a folder"),
+        ("p.spmd/q.spmd", "a part of the path is a file"),
+        ("nothing_like_it", "name a file that exists"),
+        ("q.spmd", "did you mean p.spmd"),
+        ("includes.spmd", "include a file of functions"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_reported_with_a_way_out(spmdc: Run, path: str, help: str) -> None:
+    Path("folder").mkdir()
+    Path("includes.spmd").write_text('include "folder"\ndef main(a: f32[3]) -> (b: f32[3]) { return a }\n')
+    ended = spmdc("check", path)
+    assert ended.status == 1
+    assert "error[E005]: cannot read" in ended.err
+    assert f"= help: {help}" in ended.err
+
+
 def test_check_reads_standard_input(spmdc: Run) -> None:
     ended = spmdc("check", "-", stdin=PROGRAM.encode())
     assert (ended.status, ended.out) == (0, "-: ok (6 ops, mesh x=4, y=2)\n")
