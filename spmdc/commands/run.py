@@ -31,6 +31,10 @@ _OFF_ON_INTEGERS = (
     "for the element type; behind those, argmax, top_k or a comparison of nearly equal values may fall either way. If "
     "the program has such ops, try without --integers, where such ties are rare; if it has none, report this"
 )
+_MORE_EXACT = (
+    "XLA leaves out the rounding of a float of few bits that is widened again, as under jax.jit: with the environment "
+    "variable XLA_FLAGS=--xla_allow_excess_precision=false it rounds wherever the program does"
+)
 
 _FEW = 8
 """The most elements of a result that is printed whole."""
@@ -106,6 +110,8 @@ def _too_far(result: Result, difference: Difference, program: Program, backend: 
     most = f"rounding explains at most {difference.tolerance:.3g}"
     if not _has_floats(program):
         advice = f"{bug} on integers"
+    elif backend == "jax" and _widens(program):
+        advice = _MORE_EXACT
     elif integers:
         advice = _OFF_ON_INTEGERS
     else:
@@ -123,6 +129,13 @@ def _has_floats(program: Program) -> bool:
     params = (p for f in program.functions.values() for p in f.params)
     values = (*params, *(v for op in all_ops(program) for v in values_of(op)))
     return any(v.dtype.is_continuous for v in values)
+
+
+def _widens(program: Program) -> bool:
+    """Whether the program converts floats to floats of more bits."""
+    converts = (op for op in all_ops(program) if op.name == "convert")
+    pairs = ((op.operands[0].dtype, op.results[0].dtype) for op in converts)
+    return any(old.is_continuous and new.is_continuous and old.bits < new.bits for old, new in pairs)
 
 
 def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> Table:

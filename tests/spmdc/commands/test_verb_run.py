@@ -154,3 +154,14 @@ def test_a_result_that_is_off_is_an_error(spmdc: Run, monkeypatch: pytest.Monkey
     ended = spmdc("run", "p.spmd", "--check", "--json")
     assert ended.status == 1
     assert [d["code"] for d in ended.json["diagnostics"]] == ["E504", "E504"]
+
+
+def test_a_rounding_that_xla_leaves_out_is_explained(spmdc: Run) -> None:
+    Path("squares.spmd").write_text(
+        "mesh (x=4)\nprecision (bf16)\ndef main(a: f32[13@x]) -> (b: f32[13]) { return a * a }\n"
+    )
+    assert spmdc("run", "squares.spmd", "--check").status == 0
+    ended = spmdc("run", "squares.spmd", "--check", "--backend", "jax")
+    assert ended.status == 1
+    assert "error[E504]: b is off by" in ended.err
+    assert "XLA_FLAGS=--xla_allow_excess_precision=false" in ended.err
