@@ -34,10 +34,10 @@ def reduce(c: OpContext) -> Sequence[Value]:
     results = c.emit(*_without_padding(c), **c.op.attrs)
     if not axes:
         return results
-    for group in groups_of_candidates(c, axes):
+    for group in groups_of_candidates(c.strategy, axes):
         with c.because("candidates", group, *c.op.operands):
             rows = [c.builder.op("reshape", v, name=v.name, shape=(1, *v.shape)) for v in results]
-            candidates = exchanged_candidates(c, rows, group, 0)
+            candidates = exchanged_candidates(c.builder, c.rule, c.strategy, rows, group, 0)
             results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
     return results
 

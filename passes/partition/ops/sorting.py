@@ -45,9 +45,9 @@ def _first_of_all(
     """The first elements of all devices' candidates, which are in the order of their shards: a stable sort lets the
     earlier one win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
-    for group in groups_of_candidates(c, axes):
+    for group in groups_of_candidates(c.strategy, axes):
         with c.because("candidates", group, *c.op.operands):
-            candidates = exchanged_candidates(c, found, group, dim)
+            candidates = exchanged_candidates(c.builder, c.rule, c.strategy, found, group, dim)
             kept = {**order, "first": min(first, candidates[0].shape[dim])}
             found = b.append("sort", candidates, kept, names=names)
     return found
