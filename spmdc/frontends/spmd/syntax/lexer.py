@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
@@ -37,8 +37,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
 """The tokens of a line, except spaces."""
-_TEXTS = re.compile(re.sub(r"\?P<\w+>", "?:", _TOKEN.pattern), _TOKEN.flags)
-"""The same without groups: finds the texts of a line's tokens at once."""
 _NAMES = re.compile(rf"(?<![\w.])({NAME})", re.ASCII)
 """Cuts a line, outside of strings and comments, into names and what is between them."""
 _TYPES = {
@@ -149,9 +147,6 @@ class Tokens:
     """The brackets, and the names that may be keywords, by index of the token."""
     cut_short: bool = False
     """Whether an unterminated string has consumed the rest of its line, brackets included."""
-    plain: dict[str, str] = field(default_factory=dict[str, str])
-    """The types of tokens by their texts, except for comments, brackets, characters that are no token, and names that
-    may be keywords."""
     forms: dict[tuple[str, ...], _Form | None] = field(default_factory=dict[tuple[str, ...], "_Form | None"])
     """The forms of lines by the texts between their names; None for lines that have occurred once."""
 
@@ -252,38 +247,35 @@ def _form(result: Tokens, tokens: int, marks: int, diagnostics: int, names: list
 def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
     """Scans the tokens from a position of a line on, up to a list that is read at once, which is returned. `begin` is
     the position in the text of the line's beginning."""
-    tokens, marks, plain = result.tokens, result.marks, result.plain
+    tokens, marks = result.tokens, result.marks
     first = len(tokens) if position <= 1 else -1
     unmatched = 0
-    for text in _texts(line, position):
-        start = line.find(text, position)
-        position = start + len(text)
-        kind = plain.get(text)
-        if kind is None:
-            kind = _TYPES.get(text) or _kind(text)
-            if kind == "COMMENT":
-                result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
-                return None
-            if kind == "BAD":
-                _report_bad(result, number, start, text)
-                if text in "\"'":
-                    result.cut_short = True
-                    return None
-                continue
+    for match in _TOKEN.finditer(line, position):
+        kind, text, start = match.lastgroup or "", match[0], match.start()
+        if kind == "NAME":
+            if text in _WORDS:
+                marks.append(len(tokens))
+        elif kind == "PUNCT" or kind == "SIGN":
             if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
                 token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
                 if token is not None:
                     tokens.append(token)
                     return token
+            kind = _TYPES[text]
             if text in _NESTING:
                 marks.append(len(tokens))
                 unmatched += _NESTING[text]
                 if unmatched > MAX_DEPTH:
                     raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
-            elif text in _WORDS:
-                marks.append(len(tokens))
-            else:
-                plain[text] = kind
+        elif kind == "COMMENT":
+            result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
+            return None
+        elif kind == "BAD":
+            _report_bad(result, number, start, text)
+            if text in "\"'":
+                result.cut_short = True
+                return None
+            continue
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
         if len(tokens) > MAX_TOKENS:
             _check_count(result)
@@ -294,22 +286,6 @@ def _check_count(result: Tokens) -> None:
     if len(result.tokens) > MAX_TOKENS:
         message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
         raise error("E004", message, result.tokens[MAX_TOKENS].span(result.source))
-
-
-def _texts(line: str, position: int) -> Iterable[str]:
-    """The texts of the tokens of a line from a position on, found one by one if there may be a list that is read at
-    once."""
-    if len(line) < _LONG and "value" not in line:
-        found: list[str] = _TEXTS.findall(line, position)
-        return found
-    return (match[0] for match in _TEXTS.finditer(line, position))
-
-
-def _kind(text: str) -> str:
-    """The type of the token with this text, or else COMMENT or BAD."""
-    match = _TOKEN.fullmatch(text)
-    assert match is not None
-    return match.lastgroup or ""
 
 
 def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
