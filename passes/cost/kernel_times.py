@@ -6,6 +6,7 @@ The constants are fitted to the estimates that libtpu 0.0.42 makes of kernels (d
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Set
 
 from ir.ops.collective import COLLECTIVES
@@ -50,8 +51,14 @@ def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime])
                 found[op] = OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0)
     near = {value for op in region.ops for value in op.results if value.type.nbytes <= kernels.near}
     near.difference_update(region.results)
+    alike: dict[object, OpTime] = {}
+    repeated = {attrs for attrs, n in Counter(id(kernel.heart.attrs) for kernel in fused).items() if n > 1}
     for kernel in fused:
-        found[kernel.heart] = _time_of(kernel, machine, kernels, near, found)
+        kind = _kind(kernel, near) if id(kernel.heart.attrs) in repeated else kernel
+        time = alike.get(kind)
+        if time is None:
+            time = alike[kind] = _time_of(kernel, machine, kernels, near, found)
+        found[kernel.heart] = time
     for op in region.ops:
         for inner in op.regions:
             _find(inner, machine, fuse, found)
@@ -59,6 +66,15 @@ def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime])
             found[op] = time_of(machine, op)
         else:
             found.setdefault(op, _NOTHING)
+
+
+def _kind(kernel: Kernel, near: Set[Value]) -> object:
+    """All that the time of a kernel depends on: its ops with their attributes and types, which one is the heart, and
+    the bytes that it reads and stores, in memory or near."""
+    ops = [(op.name, id(op.attrs), *[id(v.type) for v in (*op.operands, *op.results)]) for op in kernel.ops]
+    read = [(nbytes, value in near) for value, nbytes in kernel.reads.items()]
+    written = [(nbytes, value in near) for value, nbytes in kernel.writes.items()]
+    return tuple(ops), kernel.ops.index(kernel.heart), tuple(read), tuple(written)
 
 
 def _time_of(
