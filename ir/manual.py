@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
 from ir.ops.control import is_manual
-from ir.program import Op, Program, Region, all_ops, callee_of, callees_first
+from ir.program import Op, Program, Region, all_ops, called_in, callee_of, callees_first
 from ir.sharding import Sharding, local_shape
 from ir.types import TensorType
 
@@ -69,6 +69,9 @@ def contexts(program: Program) -> dict[str, frozenset[Manual]]:
 
 def _called_within(region: Region, manual: Manual) -> Iterator[tuple[str, Manual]]:
     """The functions that the region's ops call, with the axes that are manual there."""
+    if not any(op.regions for op in region.ops):
+        yield from ((callee, manual) for callee in called_in(region))
+        return
     for op, inside in ops_within(region, manual):
         callee = callee_of(op)
         if callee is not None:
