@@ -23,6 +23,8 @@ class Signature:
         rule = self.opdef.factors
         self.rule: FactorRule | None = rule(self._op) if rule is not None else None
         """None for ops that have regions or communicate."""
+        self.is_shared = False
+        """Whether several ops are known to have it."""
 
     @cached_property
     def spreading(self) -> tuple[FactorRule, ...]:
@@ -85,6 +87,8 @@ class Signatures:
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = signature_of(op)
+        else:
+            found.is_shared = True
         return found if found is op.signature else _known(op, found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef, DimAxes
@@ -131,11 +131,11 @@ class Node:
     settled: Level | None = None
     """The level, as far as it matters to the node, on which nothing can propagate between its tensors in their present
     states."""
-    is_usual: bool = field(init=False)
-    """Whether what its tensors spread depends only on its relation and on how they are split."""
 
-    def __post_init__(self) -> None:
-        self.is_usual = not (self.prefix or self.annotates or self.relation.shares_dims or self.passes != "both")
+    @property
+    def is_usual(self) -> bool:
+        """Whether what its tensors spread depends only on its relation and on how they are split."""
+        return not (self.prefix or self.annotates or self.relation.shares_dims or self.passes != "both")
 
     def phase(self, level: Level) -> Level:
         """The first level on which the node does the same as on this one."""

@@ -176,7 +176,7 @@ class _Propagation:
         """What the node's tensors want from each other. It is found once for all nodes of a relation whose tensors are
         split alike, unless several factors claim an axis, or tensors claim other axes for a factor."""
         key: object = None
-        if node.is_usual and node.relation.is_shared:
+        if node.relation.is_shared and node.is_usual:
             times = [self.iterations.get(v, 1) for v in node.tensors] if self.iterations else ()
             split = [tuple(self.states[v].axes) for v in node.tensors]
             key = node.relation, self.level, tuple(split), tuple(times)

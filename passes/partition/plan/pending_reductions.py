@@ -99,7 +99,7 @@ def _look_back(
             found.update(operands)
         elif found.issuperset(operands):
             continue
-        elif control_of(op) is not None or len(set(operands)) < len(operands):
+        elif control_of(op) is not None or not signature_of(op).is_shared or len(set(operands)) < len(operands):
             found.update([operands[i] for i in needed(op)])
         else:
             key = signature_of(op), *[v in given for v in operands], *[v in found for v in op.results]

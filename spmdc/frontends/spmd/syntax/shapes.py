@@ -69,6 +69,7 @@ class Shape:
 
     def __init__(self, types: Sequence[str], steps: Sequence[Step]) -> None:
         self.steps = steps
+        self._firsts: dict[tuple[str, ...], s.Assign] = {}
         self._patterns: dict[tuple[str, ...], s.Pattern] = {}
         called = _called(types)
         """The number of the token that says what is called; 0 if the statement is something else than `a = f(…)`."""
@@ -85,11 +86,14 @@ class Shape:
             made: s.Statement = follow(self.steps, tokens, source)
             return made
         key = tuple([tokens[i].text for i in self._fixed])
+        known = self._firsts.get(key)
+        if known is None:
+            assigned: s.Assign = follow(self.steps, tokens, source)
+            self._firsts[key] = assigned
+            return assigned
         pattern = self._patterns.get(key)
         if pattern is None:
-            assigned: s.Assign = follow(self.steps, tokens, source)
-            self._patterns[key] = s.Pattern(assigned, tuple([tokens[i].text for i in self._others]))
-            return assigned
+            pattern = self._patterns[key] = s.Pattern(known, tuple([tokens[i].text for i in self._others]))
         first, call, last = tokens[0], tokens[self._called], tokens[-1]
         return s.Repeated(
             pattern,
