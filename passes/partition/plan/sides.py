@@ -160,6 +160,8 @@ class Sides:
 
     def _partial(self, factors: Mapping[int, Axes], pending: Partial) -> Partial:
         new = [(a, kind) for f, kind in self.reductions.items() for a in factors.get(f, ())]
+        if not new and not pending:
+            return ()
         return tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
 
     def side(self, i: int, sharding: ClosedSharding) -> Side:
