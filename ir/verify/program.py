@@ -108,6 +108,8 @@ class _Verifier:
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     fine: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
     """The ops without errors of their own: their names, and which attributes and types they have."""
+    attrs: set[int] = field(default_factory=set[int])
+    """The ids of the attributes that have been checked. Ops that share them are often alike."""
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
     """The axes of each sharding, with the first span where it occurs."""
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
@@ -295,13 +297,16 @@ class _Verifier:
 
     def op_itself(self, op: Op) -> Sequence[Diagnostic]:
         """Checks an op apart from its regions and callee, once for all ops with the same attributes and types."""
-        types = [id(v.type) for v in (*op.operands, *op.results)]
-        kind = op.name, id(op.attrs), len(op.operands), len(op.regions), *types
-        if kind in self.fine:
-            return ()
+        kind: tuple[object, ...] = ()
+        if id(op.attrs) in self.attrs:
+            types = [id(v.type) for v in (*op.operands, *op.results)]
+            kind = op.name, id(op.attrs), len(op.operands), len(op.regions), *types
+            if kind in self.fine:
+                return ()
+        self.attrs.add(id(op.attrs))
         faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
         self.found.extend(faults)
-        if not faults:
+        if kind and not faults:
             self.fine.add(kind)
         return faults
 
