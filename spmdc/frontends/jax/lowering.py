@@ -284,12 +284,10 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
     try:
         jax.tree.map(repeat, given, tree, is_leaf=is_leaf)
     except ValueError as problem:
-        raise error(
-            "E303",
-            f"{what} is no prefix of the tree that it is for: {problem}",
-            help="give a tree of PartitionSpecs of that structure, or one for a whole part of it; in_shardings are for "
-            "what a call passes by position",
-        ) from None
+        help = "give a tree of PartitionSpecs of that structure, or one for a whole part of it"
+        if what == "in_shardings":
+            help += "; in_shardings are for what a call passes by position"
+        raise error("E303", f"{what} is no prefix of the tree that it is for: {problem}", help=help) from None
     return found
 
 

@@ -236,6 +236,17 @@ def test_a_sharding_that_does_not_fit(code: str, shardings: Any) -> None:
     assert caught.value.diagnostics[0].code == code
 
 
+@pytest.mark.parametrize("side", ["in_shardings", "out_shardings"])
+def test_only_what_is_said_of_too_many_in_shardings_speaks_of_arguments_by_position(side: str) -> None:
+    given: dict[str, Any] = {side: (P(), P())}
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.jit(lambda a: (a,), mesh=_SIZES, **given)(rows(4, 4))
+    (found,) = caught.value.diagnostics
+    assert found.code == "E303"
+    assert found.message.startswith(f"{side} is no prefix")
+    assert ("by position" in found.help) == (side == "in_shardings")
+
+
 def test_an_array_that_is_donated_and_given_twice_is_reported() -> None:
     """JAX 0.10 ends the process over one."""
     mesh = Mesh(np.array(ensure_devices(8))[:4], ("x",))
