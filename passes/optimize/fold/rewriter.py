@@ -160,6 +160,12 @@ class Rewriter:
         else:
             self._append(Op("shard", (by,), (result,), ANNOTATION, span=op.span, cause=op.cause))
 
+    def _stand_in_each(self, op: Op, values: Sequence[Value]) -> None:
+        """Replaces the results of an op that is not written itself."""
+        for result, value in zip(op.results, values, strict=True):
+            is_copied = self._copying and result.sharding is not None
+            self._stand_in(op, self._copied(result) if is_copied else result, value)
+
     def _settled(self, op: Op) -> Value:
         """The value of the op's only result. The op is written if nothing simpler is found."""
         self.facts.learn(op)
@@ -241,8 +247,7 @@ class Rewriter:
             for inner in body.ops:
                 self._op(inner)
             operands = [self._now(v) for v in body.results]
-        for result, value in zip(op.results, operands, strict=True):
-            self._stand_in(op, result, value)
+        self._stand_in_each(op, operands)
 
     def _step(self, body: Region, i: int) -> int | None:
         """The step by which a loop's body, not rewritten yet, increments a value that it carries."""
@@ -279,8 +284,7 @@ class Rewriter:
             self._op(inner)
         self._copying -= 1
         self._fallback = before
-        for result, inside in zip(op.results, callee.body.results, strict=True):
-            self._stand_in(op, result, self._now(inside))
+        self._stand_in_each(op, [self._now(v) for v in callee.body.results])
 
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a new name."""

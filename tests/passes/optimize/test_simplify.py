@@ -318,6 +318,25 @@ def test_a_loop_of_one_iteration_or_none_is_written_without_the_loop(trips: int,
     assert [name for name in ops(after) if name in ("while", "tanh", "dynamic_update_slice")] == left
 
 
+def test_an_annotated_result_of_a_function_within_an_inlined_one_gets_a_name_of_its_own() -> None:
+    after = simplified(
+        """
+        mesh (x=2)
+        def main(a: f32[4], b: f32[4]) -> (p: f32[4], q: f32[4]) {
+          y: f32[4@x] = floor(b)
+          return outer(a), y
+        }
+        def outer(a: f32[4]) -> (y: f32[4]) {
+          y: f32[4@x] = inner(a)
+          return -y
+        }
+        def inner(a: f32[4]) -> (y: f32[4]) { return abs(a) }
+        """
+    )
+    names = [op.result.name for op in all_ops(after)]
+    assert len(set(names)) == len(names) == 4
+
+
 def test_annotations_of_what_a_loop_of_one_iteration_carries_and_returns_are_kept() -> None:
     after = simplified(
         """
