@@ -115,8 +115,8 @@ def shard_size(n: int, axes: Sequence[AxisRef]) -> int:
 
 
 def local_shape(shape: Sequence[int], axes: Sequence[Sequence[AxisRef]]) -> tuple[int, ...]:
-    """The shape of one device's shard: each dim has its `shard_size`."""
-    return tuple([-(-n // axes_size(a)) if a else n for n, a in zip(shape, axes, strict=True)])
+    """The shape of one device's shard."""
+    return tuple([shard_size(n, a) if a else n for n, a in zip(shape, axes, strict=True)])
 
 
 def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str, str]]:
