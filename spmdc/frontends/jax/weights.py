@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ir.diagnostics import error
 from ir.initializers import Initializer
@@ -48,6 +49,9 @@ def initial_values(program: Program, seed: int = 0, mesh: MeshLike | None = None
                 continue
             type = param.of or param.type
             sharding = None if placed is None else named_sharding(_even(param, program), placed)
+            if not type.size:  # an empty array that jax.jit splits has shards of its whole shape, which numpy refuses
+                values[param.name] = jax.device_put(np.empty(type.shape, type.dtype.numpy), sharding)
+                continue
             kind = initializer, type, sharding
             if kind not in made:
                 draw = partial(_drawn, initializer, type)

@@ -61,6 +61,13 @@ def test_each_device_makes_its_shards_of_the_same_values() -> None:
         np.testing.assert_array_equal(value, alone[name])
 
 
+def test_a_weight_of_no_elements_has_shards_that_fit_together() -> None:
+    none = spmdc.parse("mesh (d=4)\ndef main(w: f32[0, 8@d] = normal(1.0)) -> (y: f32[0, 8]) { return w }")
+    w = spmdc.initial_values(none, mesh={"d": 4})["w"]
+    assert w.addressable_shards[0].data.shape == (0, 2)
+    assert np.asarray(w).shape == (0, 8)
+
+
 def test_a_mesh_of_other_axes_is_refused() -> None:
     with pytest.raises(SpmdcError) as raised:
         spmdc.initial_values(program(), mesh={"d": 8})
