@@ -16,6 +16,7 @@ from spmdc.api import PartitionedProgram, PropagatedProgram, with_mesh
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import read_all
 from spmdc.reading import read
 
 
@@ -78,11 +79,11 @@ _INSTEAD = "redirect a program to it, or name a file"
 
 
 def read_stdin() -> bytes:
-    """All of standard input. Raises SpmdcError (E005) if there is none."""
+    """All of standard input. Raises SpmdcError: E005 if there is none, E004 if it is too long."""
     if sys.stdin is None:
         raise error("E005", "cannot read standard input: it is closed", help=_INSTEAD)
     try:
-        return sys.stdin.buffer.read()
+        return read_all(sys.stdin.buffer, "standard input")
     except OSError as problem:
         raise error("E005", f"cannot read standard input: {problem.strerror or problem}", help=_INSTEAD) from None
 

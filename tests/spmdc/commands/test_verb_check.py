@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import PROGRAM, Run
 
+from spmdc import files
 from spmdc.frontends.spmd.syntax import lexer
 
 
@@ -125,6 +126,18 @@ def test_a_line_of_ten_megabytes_is_reported_in_a_few_words(spmdc: Run) -> None:
     assert "error[E001]" in ended.err
     assert "--> bad.spmd:2:1" in ended.err
     assert len(ended.err) < 1000
+
+
+def test_what_has_no_end_is_not_read_to_the_end(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    Path("long.spmd").write_text("#" * 1001)
+    for name, shown in (("/dev/zero", "/dev/zero"), ("long.spmd", "long.spmd"), ("-", "standard input")):
+        ended = spmdc("check", name, stdin=b"#" * 1001)
+        assert ended.status == 1
+        assert f"error[E004]: {shown} has more than 1,000 bytes" in ended.err
+        assert "help: name a smaller file" in ended.err
+    Path("long.spmd").write_text("#" * 1000)
+    assert "E004" not in spmdc("check", "long.spmd").err
 
 
 def test_of_a_line_of_too_many_names_no_more_is_read_than_of_a_program(

@@ -20,6 +20,7 @@ MAX_TEXT = 1 << 26
 MAX_TOKENS = 2_000_000
 MAX_DEPTH = 64
 _MAX_REPORTED = 10
+_IN_FILES = "divide it into several files, which may include one another"
 
 _TOKEN = re.compile(
     rf"""
@@ -184,7 +185,8 @@ def tokenize(source: Source) -> Tokens:
 
 def _check_size(source: Source, text: str) -> None:
     if len(text) > MAX_TEXT:
-        raise error("E004", f"the text has {len(text):,} characters; a program has at most {MAX_TEXT:,}")
+        message = f"the text has {len(text):,} characters; a program has at most {MAX_TEXT:,}"
+        raise error("E004", message, help=_IN_FILES)
     if text.isascii():
         return
     surrogate = _SURROGATE.search(text)
@@ -285,7 +287,7 @@ def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int
 def _check_count(result: Tokens) -> None:
     if len(result.tokens) > MAX_TOKENS:
         message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
-        raise error("E004", message, result.tokens[MAX_TOKENS].span(result.source))
+        raise error("E004", message, result.tokens[MAX_TOKENS].span(result.source), help=_IN_FILES)
 
 
 def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
