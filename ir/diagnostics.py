@@ -82,8 +82,9 @@ class Diagnostic:
         return {**as_json(self, "code", "severity", "message", "label", "notes", "help"), "span": place}
 
 
-class SpmdcError(Exception):
-    """The exception for every error that a user can cause: one or more diagnostics."""
+class SpmdcError(ValueError):
+    """The exception for every error that a user can cause: one or more diagnostics. It is a ValueError, as is most of
+    what `jax.jit` raises for the same reasons."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic] | Diagnostic) -> None:
         self.diagnostics: tuple[Diagnostic, ...] = (

@@ -316,7 +316,7 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
         return replace(v, sharding=_fitting(placement, program.mesh, v.type, v.name))
 
     results = tuple(
-        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, r.name))
+        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, f"result {r.name}"))
         for r, p in zip(main.results, returned, strict=True)
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
-from ir.diagnostics import error
+from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
 from ir.sharding import Sharding
 from ir.spelling.shardings import assign_devices, parse_sharding
@@ -135,10 +136,12 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
                 help="place all values on one mesh",
             )
         given = given.spec
-    if isinstance(given, PartitionSpec):
-        return parse_sharding(_in_our_names(given), mesh, rank)
-    if isinstance(given, str):
-        return parse_sharding(given, mesh, rank)
+    if isinstance(given, PartitionSpec | str):
+        text = given if isinstance(given, str) else _in_our_names(given)
+        try:
+            return parse_sharding(text, mesh, rank)
+        except SpmdcError as problem:
+            raise SpmdcError([replace(d, message=f"{what}: {d.message}") for d in problem.diagnostics]) from None
     if isinstance(given, list | tuple) and _is_device_assignment(given):
         return assign_devices(mesh, given, "assigned")
     raise error("E309", f"{what} cannot be placed by {given!r}", help='write jax.sharding.PartitionSpec("x", None)')

@@ -14,6 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
+from ir.diagnostics import SpmdcError
 from ir.garbage import uncollected
 from lowering.jax.versions import ShardingTypeError, argument_names, captured, named_axes, uses_named_axes
 from passes.cost.machine import Machine
@@ -178,6 +179,8 @@ class FunctionTrace:
             mesh = left_to_the_partitioner(call.mesh)
             try:
                 return traced(mesh, untyped), mesh, untyped
+            except SpmdcError:
+                raise
             except ValueError:
                 raise ambiguous from None
 

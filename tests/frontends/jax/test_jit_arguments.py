@@ -170,6 +170,35 @@ def test_an_annotation_that_is_none_is_refused(code: str, annotate: Any) -> None
     assert caught.value.diagnostics[0].code == code
 
 
+def test_a_spec_that_does_not_fit_is_reported_with_what_it_is_for() -> None:
+    for options, said in (
+        ({"in_shardings": (P(), {"w": P("z")})}, "w: axis 'z' is not in the mesh"),
+        ({"in_shardings": (P(), {"w": P("x", None, None)})}, "w: the PartitionSpec names 3 dims"),
+        ({"out_shardings": {"w": P("x", "x")}}, "result w: axis 'x'"),
+    ):
+        with pytest.raises(SpmdcError) as caught:
+            spmdc.jit(lambda a, b: {"w": a + b["w"]}, mesh=SIZES, **options)(X, {"w": X})
+        assert said in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"in_shardings": P("z")},
+        {"in_shardings": P("x", None, None)},
+        {"out_shardings": P("x", None, None)},
+        {"in_shardings": (P("x"), P("y"))},
+        {"out_shardings": (P("x"), P("y"))},
+    ],
+)
+def test_what_jax_refuses_by_a_value_error_is_refused_by_one(options: Any) -> None:
+    mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(4, 2), ("x", "y"))
+    with jax.set_mesh(mesh):
+        for jit in (jax.jit, functools.partial(spmdc.jit, mesh=mesh)):
+            with pytest.raises(ValueError, match=r"axis|dims|rank|length|structure|tree"):
+                jit(lambda a: a, **options)(X)
+
+
 @pytest.mark.parametrize(
     "options",
     [
