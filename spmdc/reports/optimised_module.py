@@ -1,6 +1,7 @@
 """An optimised HLO module, as XLA prints it: its computations, and how often its entry runs each instruction.
 
-Loops run as often as XLA or the caller states, their conditions once more; both count once if neither does.
+Loops run as often as XLA or the caller states, or as they themselves count up to a constant, as most of the TPU
+compiler's do; their conditions run once more. Both count once if nothing says how often.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _PARTITIONS = re.compile(r"num_partitions=(\d+)")
+_BODY = re.compile(r"body=%?([\w.\-]+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
 _RUN_ONCE = ("call", "conditional", "async-start", "fusion")
 
 
@@ -74,6 +77,29 @@ class Computation:
     instructions: dict[str, Instruction] = field(default_factory=dict[str, Instruction])
     users: dict[str, list[Instruction]] = field(default_factory=dict[str, list[Instruction]])
 
+    @property
+    def last(self) -> Instruction:
+        """The instruction that makes the result."""
+        return next(reversed(self.instructions.values()))
+
+    def maker(self, name: str) -> Instruction:
+        """The instruction that makes a value, behind copies of it."""
+        found = self.instructions[name]
+        return self.maker(found.operands[0]) if found.op == "copy" else found
+
+    def number(self, name: str) -> int | None:
+        """An integer constant; None for other values."""
+        found = self.maker(name)
+        digits = found.rest.partition(")")[0]
+        return int(digits) if found.op == "constant" and digits.lstrip("-").isdecimal() else None
+
+    def carried(self, name: str) -> int | None:
+        """Which value that a loop carries this is, in the loop's body or condition; None for other values."""
+        found = self.maker(name)
+        index = _INDEX.search(found.rest) if found.op == "get-tuple-element" else None
+        is_carried = index is not None and self.maker(found.operands[0]).op == "parameter"
+        return int(index[1]) if index is not None and is_carried else None
+
     def _add(self, instruction: Instruction) -> None:
         self.instructions[instruction.name] = instruction
         for operand in dict.fromkeys(instruction.operands):
@@ -103,7 +129,7 @@ class OptimisedModule:
             yield computation, i, count
             if i.op != "while" and i.op not in _RUN_ONCE:
                 continue
-            known = i.trips if i.trips is not None or i.op != "while" else trips(i)
+            known = self._trips(computation, i, trips) if i.op == "while" else None
             times = count if known is None else count * known
             condition = _CONDITION.search(i.rest) if i.op == "while" else None
             if condition is not None:
@@ -112,9 +138,31 @@ class OptimisedModule:
                 yield from self._executed(callee, times, trips)
 
     def has_unknown_trips(self) -> bool:
-        """Whether there is a loop whose trip count XLA does not state."""
-        instructions = (i for c in self.computations.values() for i in c.instructions.values())
-        return any(i.op == "while" and i.trips is None for i in instructions)
+        """Whether there is a loop of which nothing says how often it runs."""
+        loops = ((c, i) for c in self.computations.values() for i in c.instructions.values() if i.op == "while")
+        return any(self._trips(c, i, lambda loop: None) is None for c, i in loops)
+
+    def _trips(self, around: Computation, loop: Instruction, trips: Callable[[Instruction], int | None]) -> int | None:
+        """The trip count of a loop in that computation."""
+        stated = loop.trips if loop.trips is not None else trips(loop)
+        return stated if stated is not None else self._counted(around, loop)
+
+    def _counted(self, around: Computation, loop: Instruction) -> int | None:
+        """The trip count of a loop that counts from one constant to another one: `while (i < n) i += step`."""
+        names = _CONDITION.search(loop.rest), _BODY.search(loop.rest)
+        condition, body = (self.computations[name[1]] for name in names if name is not None)
+        test, carried, given = condition.last, body.last, around.maker(loop.operands[0])
+        index = condition.carried(test.operands[0]) if test.op == "compare" and "direction=LT" in test.rest else None
+        if index is None or (carried.op, given.op) != ("tuple", "tuple"):
+            return None
+        counter = body.maker(carried.operands[index])
+        if counter.op != "add" or body.carried(counter.operands[0]) != index:
+            return None
+        step, begin = body.number(counter.operands[1]), around.number(given.operands[index])
+        end = condition.number(test.operands[1])
+        if step is None or begin is None or end is None or step <= 0:
+            return None
+        return max(0, -((begin - end) // step))
 
 
 def read_module(text: str) -> OptimisedModule:

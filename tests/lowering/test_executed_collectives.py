@@ -108,6 +108,61 @@ def test_a_loop_with_effects_that_never_runs_may_be_kept_by_xla() -> None:
     np.testing.assert_array_equal(q.to_jax()(a)[1], a)
 
 
+LOOP = """HloModule m, num_partitions=2
+
+%body (p.1: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %p.1 = (s32[], f32[4]{0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%p.1), index=0
+  %x.1 = f32[4]{0} get-tuple-element(%p.1), index=1
+  %step = s32[] constant(STEP)
+  %next = s32[] add(%i.1, %step)
+  %sum = f32[4]{0} all-reduce(%x.1), channel_id=1, replica_groups={{0,1}}, to_apply=%plus
+  %next.copy = s32[] copy(%next)
+  ROOT %out = (s32[], f32[4]{0}) tuple(%next.copy, %sum)
+}
+
+%condition (p.2: (s32[], f32[4])) -> pred[] {
+  %p.2 = (s32[], f32[4]{0}) parameter(0)
+  %i.2 = s32[] get-tuple-element(%p.2), index=0
+  %end = s32[] constant(END)
+  ROOT %test = pred[] compare(%i.2, %end), direction=LT
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %begin = s32[] constant(BEGIN)
+  %begin.copy = s32[] copy(%begin)
+  %given = (s32[], f32[4]{0}) tuple(%begin.copy, %x)
+  %loop = (s32[], f32[4]{0}) while(%given), condition=%condition, body=%body
+  ROOT %y = f32[4]{0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize(("begin", "end", "step"), [(0, 9, 1), (0, 9, 2), (3, 4, 7), (-2, 5, 3), (5, 5, 1), (6, 5, 1)])
+def test_loops_that_count_to_a_constant_need_no_statement_of_their_trips(begin: int, end: int, step: int) -> None:
+    hlo = LOOP.replace("BEGIN", str(begin)).replace("END", str(end)).replace("STEP", str(step))
+    assert not has_unknown_trips(hlo)
+    assert [c.count for c in collectives_of_hlo(hlo)] == [len(range(begin, end, step))]
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [
+        ("direction=LT", "direction=NE"),
+        ("constant(STEP)", "constant(-1)"),
+        ("add(%i.1,", "multiply(%i.1,"),
+        ("constant(BEGIN)", "get-tuple-element(%of_a_call), index=0"),
+        ("compare(%i.2, %end)", "compare(%end, %i.2)"),
+        ("add(%i.1, %step)", "add(%step, %step)"),
+    ],
+)
+def test_other_loops_are_of_unknown_trips(known: str, unknown: str) -> None:
+    hlo = LOOP.replace(known, unknown).replace("BEGIN", "0").replace("END", "9").replace("STEP", "1")
+    assert has_unknown_trips(hlo)
+    assert [c.count for c in collectives_of_hlo(hlo)] == [1]
+
+
 def test_loops_of_unknown_trips_count_as_often_as_they_were_seen_to_run() -> None:
     """Six turns of the outer loop, of three turns each of the inner one; the outer's condition sends as well."""
     mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
