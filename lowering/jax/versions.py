@@ -53,6 +53,16 @@ REGISTER_DIALECTS = "jaxlib.mlir._mlir_libs._jax_mlir_ext:register_dialects"
 """The function, in the same form, that adds the dialects of JAX's modules to a registry."""
 
 
+def layout_of(array: Any) -> Any:
+    """The layout in memory of an array of JAX's."""
+    return array.format.layout
+
+
+def is_of_layouts(problem: ValueError) -> bool:
+    """Whether JAX refuses to call a compiled function because of an argument's layout in memory."""
+    return str(problem).startswith("Computation was compiled for input layouts that disagree")
+
+
 def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = None) -> AbstractMesh:
     """A mesh without devices, all of whose axes JAX leaves to the partitioner. `device` is the kind of its devices.
 

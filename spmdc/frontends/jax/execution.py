@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.api_util import shaped_abstractify
+from jax.experimental.layout import Format
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
@@ -29,7 +30,7 @@ from ir.diagnostics import error
 from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, check_memory, explained
-from lowering.jax.versions import compiled_takes, name_arguments
+from lowering.jax.versions import compiled_takes, layout_of, name_arguments
 from spmdc.frontends.jax.random_keys import is_key, restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of
 
@@ -59,6 +60,10 @@ class Signature:
     keep_unused: bool = False
     compiler_options: Mapping[str, Any] | None = None
     out_written: tuple[Sequence[Any], ...] = ()
+    out_layouts: tuple[Any, ...] = ()
+    in_layouts: tuple[Any, ...] = ()
+    """The layouts in memory that the user asks for, for each result, and those of arguments; None for the usual one.
+    They are empty if all are."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ class Execution:
         self.signature = signature
         assert not any(executable.entry.undivided)
         self._executable = executable
+        self._mesh = mesh
+        self._of_layouts: dict[tuple[Any, ...], Execution] = {}
         self._entry: Entry = executable.entry
         self._wide = has_64_bits(executable.program)
         self._places = _places(executable, mesh).written_as(signature)
@@ -126,7 +133,7 @@ class Execution:
         s = self.signature
         return jax.jit(
             self._function(),
-            out_shardings=s.out_tree.unflatten(self._places.outputs),
+            out_shardings=s.out_tree.unflatten(_laid_out(self._places.outputs, s.out_layouts)),
             donate_argnums=s.donated,
             keep_unused=s.keep_unused,
             compiler_options=dict(s.compiler_options) if s.compiler_options else None,
@@ -222,6 +229,19 @@ class Execution:
         results = self.called(compiled or self.runs, arrays)
         return self._moved(results) if any(self._places.results) else results
 
+    def for_layouts_of(self, leaves: Sequence[Any], misplaced: Sequence[int]) -> Execution:
+        """The function compiled for arrays in the layouts in memory that these have, except for leaves that are moved
+        before."""
+        moved = {*misplaced, *(i for i, bare in enumerate(self._bare) if bare)}
+        layouts = tuple(
+            layout_of(x) if isinstance(x, jax.Array) and i not in moved else None for i, x in enumerate(leaves)
+        )
+        found = self._of_layouts.get(layouts)
+        if found is None:
+            signature = replace(self.signature, in_layouts=layouts)
+            found = self._of_layouts[layouts] = Execution(self._executable, self._mesh, signature)
+        return found
+
     def called(self, compiled: Callable[..., Any], leaves: Sequence[Any]) -> Any:
         """The results for leaves that are sharded as taken. An error of the devices is explained."""
         try:
@@ -243,7 +263,7 @@ class Execution:
 
     def _moved(self, results: Any) -> Any:
         """The results in their final shardings."""
-        pairs = zip(jax.tree.leaves(results), self._places.results, strict=True)
+        pairs = zip(jax.tree.leaves(results), _laid_out(self._places.results, self.signature.out_layouts), strict=True)
         return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
 
     def _types(self) -> list[Any]:
@@ -256,7 +276,7 @@ class Execution:
             plain = [new if bare else old for new, old, bare in zip(divided, plain, self._bare, strict=True)]
         return [
             _struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=place)
-            for a, place in zip(plain, self._places.inputs, strict=True)
+            for a, place in zip(plain, _laid_out(self._places.inputs, s.in_layouts), strict=True)
         ]
 
     def _function(self) -> Callable[..., Any]:
@@ -320,6 +340,12 @@ def where_invalid(
         except FloatingPointError as at:
             return at
     return FloatingPointError(f"invalid value ({number}) encountered in {called}, and in none of its ops alone")
+
+
+def _laid_out(shardings: Sequence[NamedSharding | None], layouts: Sequence[Any]) -> list[Any]:
+    """The shardings of arrays, with their layouts in memory where they have one."""
+    pairs = zip(shardings, layouts or (None,) * len(shardings), strict=True)
+    return [s if s is None or layout is None else Format(layout, s) for s, layout in pairs]
 
 
 def _numbers(x: Any, aval: Any) -> Any:

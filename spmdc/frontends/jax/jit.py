@@ -27,7 +27,14 @@ from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
-from lowering.jax.versions import ClearedWithJax, InvalidNumberError, is_tracing, named_axes, trace_settings
+from lowering.jax.versions import (
+    ClearedWithJax,
+    InvalidNumberError,
+    is_of_layouts,
+    is_tracing,
+    named_axes,
+    trace_settings,
+)
 from passes.cost.machine import TPU_V3, Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
@@ -71,14 +78,14 @@ def jit(
 
     `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
-    `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding of a committed argument. The mesh
-    need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static. JAX's
-    transformations work inside and outside; inside another `spmdc.jit`, the function is a part of the outer program,
-    inlined or not. In code that runs on each device separately, as in `shard_map`, and if the function has collectives
-    along an axis of an enclosing transformation, it is a part of the enclosing function, as one of `jax.jit` is.
-    `machine` is what costs are estimated for, as for `spmdc.partition`. The other options are those of `jax.jit`.
-    Raises SpmdcError if the function cannot be imported or partitioned; exceptions of the function itself, and those of
-    `jax.jit` for its options, are passed on.
+    `spmdc.shard` takes; those of results may also be `Format`s. None leaves the choice to propagation, or to the
+    sharding of a committed argument. The mesh need not divide the shapes. Arguments are arrays and numbers in any
+    pytree, and hashable values where static. JAX's transformations work inside and outside; inside another `spmdc.jit`,
+    the function is a part of the outer program, inlined or not. In code that runs on each device separately, as in
+    `shard_map`, and if the function has collectives along an axis of an enclosing transformation, it is a part of the
+    enclosing function, as one of `jax.jit` is. `machine` is what costs are estimated for, as for `spmdc.partition`. The
+    other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned;
+    exceptions of the function itself, and those of `jax.jit` for its options, are passed on.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -142,6 +149,10 @@ class Jitted:
             raise route.execution.explained(problem) from None
         except InvalidNumberError as invalid:
             raise where_invalid(invalid, self.function, args, kwargs) from None
+        except ValueError as problem:
+            if not is_of_layouts(problem):
+                raise
+            return route.execution.for_layouts_of(leaves, route.misplaced).run(leaves, route.misplaced)
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results of a call that JAX traces."""

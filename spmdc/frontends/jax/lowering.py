@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.export
 import numpy as np
+from jax.experimental.layout import Format
 from jax.extend.source_info_util import register_exclusion
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as mlir
@@ -270,7 +271,7 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
     """The placement of each leaf of `tree`. `given` is a tree, or a prefix of one. Raises SpmdcError (E303)."""
 
     def is_leaf(x: Any) -> bool:
-        return x is None or isinstance(x, PartitionSpec | NamedSharding | Sharding | str)
+        return x is None or isinstance(x, PartitionSpec | NamedSharding | Format | Sharding | str)
 
     if isinstance(given, list) and isinstance(tree, tuple):
         given = tuple(given)
@@ -293,8 +294,9 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
 
 def mesh_among(given: Any) -> jax.sharding.Mesh | AbstractMesh | None:
     """The mesh of the first NamedSharding in a tree."""
-    leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding))
-    return next((x.mesh for x in leaves if isinstance(x, NamedSharding)), None)
+    leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding | Format))
+    shardings = (x.sharding if isinstance(x, Format) else x for x in leaves)
+    return next((x.mesh for x in shardings if isinstance(x, NamedSharding)), None)
 
 
 def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Format
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
@@ -211,7 +212,8 @@ class Specialisation:
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
-        returned = placements(options.out_shardings, self.out_info, "out_shardings")
+        asked = placements(options.out_shardings, self.out_info, "out_shardings")
+        returned = [p.sharding if isinstance(p, Format) else p for p in asked]
         if call.is_typed and traced_on is call.mesh:
             pairs = zip(returned, out_leaves, strict=True)
             returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in pairs]
@@ -230,6 +232,7 @@ class Specialisation:
             keep_unused=options.keep_unused,
             compiler_options=options.compiler_options,
             out_written=tuple((p, *given) for p in returned),
+            out_layouts=tuple(p.layout if isinstance(p, Format) else None for p in asked),
         )  # fmt: skip
         placed = [*[None] * len(self.captured), *call.placed]
         types = (*map(jax.typeof, self.captured), *call.avals)

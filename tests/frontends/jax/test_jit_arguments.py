@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from ir.diagnostics import SpmdcError
 from lowering.jax import ensure_devices
+from lowering.jax.versions import layout_of
 from spmdc.frontends.spmd import parse
 
 P: Any = PartitionSpec
@@ -168,6 +170,34 @@ def test_an_annotation_that_is_none_is_refused(code: str, annotate: Any) -> None
     with pytest.raises(SpmdcError) as caught:
         spmdc.jit(annotate, mesh=SIZES)(X)
     assert caught.value.diagnostics[0].code == code
+
+
+def columns_first(x: Any) -> Any:
+    """A matrix on devices whose columns lie one behind the other."""
+    return jax.device_put(x, Format(Layout((1, 0)), x.sharding))
+
+
+def test_arguments_may_be_in_any_layout_in_memory() -> None:
+    mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(4, 2), ("x", "y"))
+    x = jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, P("x", "y")))
+    f = spmdc.jit(lambda a, b: a * 2 + b, mesh=mesh)
+    for a, b in ((x, x), (columns_first(x), x), (columns_first(x), columns_first(x)), (x, x), (columns_first(x), x)):
+        np.testing.assert_array_equal(f(a, b + 1), 3 * np.asarray(x) + 1)
+        np.testing.assert_array_equal(f(a, columns_first(b + 1)), 3 * np.asarray(x) + 1)
+    rows_whole = jax.device_put(columns_first(x), NamedSharding(mesh, P("y")))
+    np.testing.assert_array_equal(f(columns_first(x), columns_first(rows_whole)), 3 * np.asarray(x))
+
+
+@pytest.mark.parametrize(("layout", "order"), [(Layout((1, 0)), (1, 0)), (Layout.AUTO, (0, 1)), (None, (0, 1))])
+def test_results_are_in_the_layout_that_is_asked_for(layout: Any, order: tuple[int, int]) -> None:
+    mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(4, 2), ("x", "y"))
+    x = jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, P("x")))
+    wanted = Format(layout, NamedSharding(mesh, P(None, "y")))
+    for jit in (jax.jit, spmdc.jit):
+        y, z = jit(lambda a: (a + 1, a), out_shardings=(wanted, None))(x)
+        np.testing.assert_array_equal(y, np.asarray(x) + 1)
+        assert (layout_of(y).major_to_minor, layout_of(z).major_to_minor) == (order, (0, 1))
+        assert y.sharding == wanted.sharding
 
 
 def test_a_spec_that_does_not_fit_is_reported_with_what_it_is_for() -> None:
