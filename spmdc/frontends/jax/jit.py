@@ -216,6 +216,11 @@ class Jitted:
         self._caches.cache_clear()
         self._of_jax.clear_cache()
 
+    def _cache_size(self) -> int:
+        """How many kinds of arguments calls have been compiled for. JAX's functions have it too, under this name, and
+        people's tests ask it whether something was compiled again."""
+        return len(self._routes)
+
     @property
     def specialisations(self) -> list[Specialisation | ReferringFunction]:
         return list(self._specialised.values())

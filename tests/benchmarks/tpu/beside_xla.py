@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paper_models import Model, sparse
+from papers import step_of
 from table import Row, Table, asked, line, versions
 
 import spmdc
@@ -27,7 +29,6 @@ from spmdc.comparison.on_target import Side, TargetComparison, compare_on
 HERE = Path(__file__).parent
 SHIPPED = Path(spmdc.__file__).parent / "programs"
 HEAD = ("case", "time, µs", "of XLA's", "cycles", "network", "temporaries", "bytes", "date")
-DIRECTIONS = ("forward", "gradient")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Case:
     path: Path
     targets: tuple[str, ...]
     consts: dict[str, int] = field(default_factory=dict)
+    directions = ("forward", "gradient")
 
     def program(self, direction: str) -> Program:
         """Forward, or the gradient of the first result with respect to all parameters that are floats."""
@@ -46,6 +48,23 @@ class Case:
             return program
         main = program.main
         return spmdc.gradient(program, [p.name for p in main.params if p.dtype.is_float], main.results[0].name)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A step of training of a paper's model, on the paper's machine."""
+
+    name: str
+    model: Model
+    directions = ("step",)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.model.target,)
+
+    def program(self, direction: str) -> Program:
+        del direction
+        return step_of(self.model.program(), self.model.placed)
 
 
 def experts(devices: int, *targets: str) -> Case:
@@ -67,11 +86,12 @@ def split(name: str, path: str, x: int, y: int) -> Case:
     return Case(name, HERE / path, SMALL, {"X": x, "Y": y})
 
 
-CASES = (
+CASES: tuple[Case | Training, ...] = (
     experts(32, "tpu-v3:4x4", "tpu-v5e:4x8", "tpu-v5p:4x4x2"),
     experts(128, "tpu-v3:8x8"),
     experts(512, "tpu-v3:16x16"),
     experts(2048, "tpu-v3:32x32"),
+    Training("moe-36-layers", sparse(2048, 36, 600, "tpu-v3:32x32", 2**19, None)),
     block(32, 64, 512, "tpu-v3:32x32"),
     block(4, 8, 32, "tpu-v5e:4x8", "tpu-v5p:4x4x2"),
     Case("block", SHIPPED / "transformer_block.spmd", SMALL),
@@ -85,17 +105,17 @@ CASES = (
 )
 
 
-def selected(words: Sequence[str]) -> Iterator[tuple[str, Case, str, str]]:
+def selected(words: Sequence[str]) -> Iterator[tuple[str, Case | Training, str, str]]:
     """The rows whose name has all of these words: the name, the case, the target and the direction."""
     for case in CASES:
         for target in case.targets:
-            for direction in DIRECTIONS:
+            for direction in case.directions:
                 name = f"{case.name} {target} {direction}"
                 if all(word in name for word in words):
                     yield name, case, target, direction
 
 
-def measured(name: str, case: Case, target: str, direction: str) -> Row:
+def measured(name: str, case: Case | Training, target: str, direction: str) -> Row:
     today = datetime.date.today().isoformat()
     try:
         partitioned = spmdc.partition(case.program(direction), machine=machine(target))

@@ -267,6 +267,19 @@ def test_lowered_and_compiled_ahead_of_time() -> None:
     assert not function.specialisations
 
 
+def test_compiled_calls_are_counted_as_by_jax() -> None:
+    sizes = []
+    for jit in (jax.jit, functools.partial(spmdc.jit, mesh=SIZES)):
+        f: Any = jit(lambda a: a * 2)
+        sizes.append([f._cache_size()])
+        for x in (X, X, jnp.asarray(X), X[:2], X):
+            f(x)
+            sizes[-1].append(f._cache_size())
+        f.clear_cache()
+        sizes[-1].append(f._cache_size())
+    assert sizes[0] == sizes[1]
+
+
 def test_a_function_is_traced_again_after_its_cache_was_cleared() -> None:
     by = [2.0]
 
