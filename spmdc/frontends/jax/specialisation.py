@@ -289,10 +289,8 @@ def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *ar
 
 def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
     """The types of the leaves as arrays of numbers, with their shardings."""
-    return [
-        a if s is None else _struct(a.shape, a.dtype, sharding=s)
-        for a, s in zip(map(words_type, avals), declared, strict=True)
-    ]
+    pairs = zip(map(words_type, avals), declared, strict=True)
+    return [_struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=s) for a, s in pairs]
 
 
 def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:

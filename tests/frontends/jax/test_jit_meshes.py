@@ -175,6 +175,27 @@ def test_what_types_leave_open_is_up_to_the_partitioner() -> None:
     np.testing.assert_allclose(result, A @ A + A, rtol=1e-5)
 
 
+def test_what_types_leave_open_is_up_to_the_partitioner_in_transformations_too() -> None:
+    def gram(a: Any) -> Any:
+        return jnp.sin(a) @ a.T
+
+    def transformed(f: Any, a: Any) -> list[Any]:
+        return [
+            jax.grad(lambda a: f(a).sum())(a),
+            jax.grad(lambda a: jax.checkpoint(f)(a).sum())(a),
+            jax.jvp(f, (a,), (a,))[1],
+            jax.linearize(f, a)[1](a),
+            jax.vmap(f)(jnp.stack([a, a])),
+            jax.hessian(lambda a: f(a).sum())(a),
+        ]
+
+    a = placed(EXPLICIT, "x", "y", value=A / 64)
+    with jax.set_mesh(EXPLICIT):
+        found = transformed(spmdc.jit(gram), a)
+    for got, expected in zip(found, transformed(gram, A / 64), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_program_that_speaks_of_types_and_leaves_some_open_is_refused_as_by_jax() -> None:
     a = placed(EXPLICIT, "x", "y")
     with pytest.raises(ShardingTypeError), jax.set_mesh(EXPLICIT):
