@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.api_util import shaped_abstractify
-from jax.experimental.layout import Format
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
@@ -263,7 +263,8 @@ class Execution:
 
     def _moved(self, results: Any) -> Any:
         """The results in their final shardings."""
-        pairs = zip(jax.tree.leaves(results), _laid_out(self._places.results, self.signature.out_layouts), strict=True)
+        layouts = [a if isinstance(a, Layout) else None for a in self.signature.out_layouts]  # Layout.AUTO is none.
+        pairs = zip(jax.tree.leaves(results), _laid_out(self._places.results, layouts), strict=True)
         return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
 
     def _types(self) -> list[Any]:

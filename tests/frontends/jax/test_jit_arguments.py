@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.layout import Format, Layout
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -198,6 +198,18 @@ def test_results_are_in_the_layout_that_is_asked_for(layout: Any, order: tuple[i
         np.testing.assert_array_equal(y, np.asarray(x) + 1)
         assert (layout_of(y).major_to_minor, layout_of(z).major_to_minor) == (order, (0, 1))
         assert y.sharding == wanted.sharding
+
+
+@pytest.mark.parametrize(("layout", "order"), [(Layout((1, 0)), (1, 0)), (Layout.AUTO, (0, 1)), (None, (0, 1))])
+def test_results_that_are_moved_are_in_that_layout_too(layout: Any, order: tuple[int, int]) -> None:
+    """Types that name axes cannot say how the argument is split, which runs on another mesh."""
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    wanted = Format(layout, NamedSharding(mesh, P()))
+    with jax.set_mesh(mesh):
+        f = spmdc.jit(lambda a: (a + 1, a), in_shardings=P(("x", "y")), out_shardings=(wanted, None))
+        y, _ = f(X)
+    np.testing.assert_array_equal(y, X + 1)
+    assert (y.sharding, layout_of(y).major_to_minor) == (wanted.sharding, order)
 
 
 def test_a_spec_that_does_not_fit_is_reported_with_what_it_is_for() -> None:
