@@ -135,3 +135,32 @@ def test_the_gather_dispatch_communicates_as_the_moe_layer_does_and_has_no_one_h
     assert largest == 16 * 8 * 16 * 512
     dots = [sum(op.name == "dot_general" for op in all_ops(q.program)) for q in (by_einsum, by_gather)]
     assert dots == [7, 3]
+
+
+_BY_SLOTS = """
+const D = 2, B = 4, T = 9, M = 8, N = 2, K = 4, H = 6, E = 4, G = 2, C = 7
+mesh (d=D)
+include "moe_translation.spmd"
+
+def main(x: f32[B@d, T, M], wg: f32[M, E], wi: f32[E@d, M, H], wo: f32[E@d, H, M])
+    -> (by_slots: f32[B@d, T, M], by_products: f32[B@d, T, M], aux: f32[], same: f32[], dropped: f32[], load: f32[E]) {
+  by_slots, aux, dropped, load = experts(x, wg, wi, wo, key(1))
+  by_products, same = mixture(x, wg, wi, wo, key(1))
+  return by_slots, by_products, aux, same * E * E, dropped, load
+}
+"""
+
+
+@pytest.mark.parametrize("random", [0, 1])
+def test_the_translators_experts_are_those_of_the_transformer_without_one_hot_products(random: int) -> None:
+    """Some of the experts' room is too little here, and each byte that has no place is counted."""
+    program = parse(_BY_SLOTS, "by_slots", defines={"RANDOM": random}, folder=str(PROGRAMS))
+    inputs = spmdc.random_inputs(program)
+    for found in (spmdc.evaluate(program, *inputs), spmdc.partition(program).simulate(*inputs)):
+        by_slots, by_products, aux, same, dropped, load = found
+        np.testing.assert_allclose(by_slots, by_products, rtol=1e-5, atol=1e-5 * np.abs(by_products).max())
+        np.testing.assert_allclose(aux, same, rtol=1e-5)
+        lost = (by_products == 0).all(axis=2).mean()
+        assert 0 < lost < 1
+        np.testing.assert_allclose(dropped, lost, rtol=1e-5)
+        assert load.max() == 1
