@@ -215,6 +215,8 @@ def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: 
     rejects such arrays."""
     try:
         given = list(function(*arrays))
+    except SpmdcError:
+        raise
     except (TypeError, ValueError) as problem:
         raise _not_on_shards(function, op, arrays, str(problem).partition("\n")[0]) from problem
     if [(x.shape, x.dtype) for x in given] != [(shape, np.dtype(dtype)) for shape, dtype in types]:

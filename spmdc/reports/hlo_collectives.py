@@ -108,7 +108,7 @@ def received_in_hlo(text: str, runs: Mapping[str, int] | None = None) -> int:
 
 
 def has_unknown_trips(text: str) -> bool:
-    """Whether an optimised HLO module has a loop whose trip count XLA does not state."""
+    """Whether an optimised HLO module has a loop of which nothing says how often it runs."""
     return read_module(text).has_unknown_trips()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from ir.diagnostics import SpmdcError
 from ir.garbage import uncollected
 from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
@@ -121,6 +122,8 @@ class Compiled(_Partitioned):
             execution.check_donated(leaves)
             try:
                 return execution.called(self._stage, leaves)
+            except SpmdcError:
+                raise
             except (TypeError, ValueError):
                 self._in_place = False  # JAX's own error: it checks types and shardings before it runs anything.
         if tree != self.in_tree:

@@ -16,9 +16,10 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
-from ir.diagnostics import SpmdcError
+from ir.diagnostics import SpmdcError, error
 from lowering.jax import ensure_devices
 from lowering.jax.versions import layout_of
+from spmdc.frontends.jax.execution import Execution
 from spmdc.frontends.spmd import parse
 
 P: Any = PartitionSpec
@@ -277,6 +278,26 @@ def test_lowered_and_compiled_ahead_of_time() -> None:
         compiled(X)
     function.clear_cache()
     assert not function.specialisations
+
+
+def test_a_compiled_call_that_fails_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What JAX's own checks refuse is placed and called again, which must not happen to what has run."""
+    compiled = spmdc.jit(lambda a: a + 1, mesh=SIZES).lower(X).compile()
+    calls: list[int] = []
+
+    def failing(*leaves: Any) -> Any:
+        calls.append(len(leaves))
+        raise jax.errors.JaxRuntimeError("it has run, and failed")
+
+    def explained(execution: Any, problem: Exception) -> Exception:
+        return error("E510", f"the call fails: {problem}")
+
+    x = compiled(compiled(X))
+    monkeypatch.setattr(Execution, "explained", explained)
+    monkeypatch.setattr(compiled, "_stage", failing)
+    with pytest.raises(SpmdcError, match="E510"):
+        compiled(x)
+    assert calls == [1]
 
 
 def test_compiled_calls_are_counted_as_by_jax() -> None:

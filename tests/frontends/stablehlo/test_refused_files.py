@@ -75,6 +75,7 @@ MLIR = {
     "E702 4 annotation of nothing": call("Sharding", operands="", types=f"() -> {TENSOR}"),
     "E309 4 annotation of ours that is none": call("spmdc.shard", '{backend_config = "junk"}'),
     "E309 4 annotation of ours without text": call("spmdc.shard"),
+    "E702 4 annotation of ours that is no text": call("spmdc.shard", '{backend_config = "\\92"}'),
     "E702 4 results of top_k": call("mhlo.topk"),
     "E702 4 results of a matrix factor": call("lapack_spotrf_ffi"),
     "E702 4 options of a triangular system": call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir as mlir
 
+from ir.diagnostics import SpmdcError
 from ir.program import Value
 from ir.sharding import Sharding, sharding_faults
 from lowering.jax.writer import Annotation
@@ -35,6 +36,8 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
     (operand,) = scope.operands(op)
     try:
         said = decode(text_of(op.attributes["backend_config"]))
+    except SpmdcError:
+        raise
     except (KeyError, TypeError, ValueError):
         raise scope.refuse(op, f"its backend_config is no sharding for @{CALL_TARGET}", code="E309",
                            help="annotate with spmdc.split, spmdc.replicate or spmdc.shard") from None  # fmt: skip
