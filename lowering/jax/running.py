@@ -264,6 +264,14 @@ def ensure_devices(count: int) -> list[jax.Device]:
     )
 
 
+def usual_device(count: int) -> jax.Device:
+    """One of the devices that a mesh of that size is on by default: of jax's default platform if it has that many, else
+    of the host's CPU."""
+    ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
+    default = jax.devices()
+    return default[0] if len(default) >= count else (_cpu_devices() or default)[0]
+
+
 def _cpu_devices() -> list[jax.Device]:
     """The host's CPU devices; none if jax is set not to use them."""
     try:

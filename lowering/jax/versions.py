@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 from jax._src import ad_util as _ad_util
 from jax._src import api_util as _api_util
+from jax._src import callback as _callback
 from jax._src import checkify as _checkify
 from jax._src import config as _config
 from jax._src import core as _core
@@ -26,7 +28,9 @@ from jax._src import debugging as _debugging
 from jax._src import ffi as _ffi
 from jax._src import source_info_util as _source_info_util
 from jax._src import util as _util
+from jax._src import xla_bridge as _xla_bridge
 from jax._src.interpreters import batching as _batching
+from jax._src.interpreters import mlir as _mlir
 from jax.experimental import checkify, io_callback
 from jax.experimental import jet as _jet
 from jax.interpreters import mlir as jax_mlir
@@ -199,22 +203,103 @@ def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
 
 
 LoweringRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], "Sequence[Any] | None"]
+"""From JAX's lowering context, operands and parameters to results."""
+CallRule = Callable[[Any, Any, Sequence[Any], Mapping[str, Any]], Sequence[Any]]
+"""The same, after the context with the primitive."""
 
 
-def lowered_with_stops(traced: jax.stages.Traced, platform: str, rule: LoweringRule) -> jax.stages.Lowered:
-    """A traced function, lowered with `rule` for each `jax.lax.stop_gradient` in it.
+def lowered_for(
+    traced: jax.stages.Traced, platform: str, call: CallRule, stop: LoweringRule | None = None
+) -> jax.stages.Lowered:
+    """A traced function, lowered for a platform ("cpu", "cuda", "tpu", …), in the CPU's ops where there are any.
 
-    By default, JAX drops them.
+    Where JAX has a lowering of the CPU's, that is used, or else the one for all platforms. What has neither, such as
+    Pallas kernels, is lowered by `call`. Python functions are called as on the CPU. What asks for the
+    platform, such as `jax.lax.platform_dependent`, gets it. `stop` lowers each `jax.lax.stop_gradient`, which JAX drops
+    by default.
     """
+    rules = [*_rules_for(platform, call)] if platform != "cpu" else []
+    if stop is not None:
+        rules.append((_ad_util.stop_gradient_p, functools.partial(_by_rule, stop)))
     private: Any = traced
-
-    def lowered(context: Any, *values: Any, **params: Any) -> Any:
-        return rule(context, values, params)
-
-    rules = ((_ad_util.stop_gradient_p, lowered),)
-    parameters: Any = jax_mlir.LoweringParameters(override_lowering_rules=rules)
+    overrides: Any = tuple(rules) or None
+    parameters: Any = jax_mlir.LoweringParameters(override_lowering_rules=overrides)
     found: jax.stages.Lowered = private.lower(lowering_platforms=(platform,), _private_parameters=parameters)
     return found
+
+
+def _by_rule(rule: LoweringRule, context: Any, *values: Any, **params: Any) -> Any:
+    return rule(context, values, params)
+
+
+def _rules_for(platform: str, call: CallRule) -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """The primitives that JAX would lower otherwise for that platform than for the CPU, and how to lower each."""
+    on_cpu: Mapping[Any, Any] = _mlir._platform_specific_lowerings["cpu"]
+    everywhere: Mapping[Any, Any] = _mlir._lowerings
+    callbacks = (
+        _callback.pure_callback_p,
+        _callback.io_callback_p,
+        _debugging.debug_callback_p,
+        _debugging.debug_print_p,
+    )
+    for primitive in callbacks:
+        yield primitive, functools.partial(_as_on_cpu, on_cpu.get(primitive, everywhere.get(primitive)).rule)
+    for primitive in (on_cpu.keys() | _mlir._platform_specific_lowerings[platform].keys()) - set(callbacks):
+        known = on_cpu.get(primitive, everywhere.get(primitive))
+        yield primitive, known.rule if known is not None else functools.partial(_called, call, primitive)
+    pallas: Any = sys.modules.get("jax._src.pallas.pallas_call")
+    if pallas is not None:
+        interpreted = everywhere[pallas.pallas_call_p].rule
+        yield pallas.pallas_call_p, functools.partial(_kernel, interpreted, call, pallas.pallas_call_p)
+
+
+def _as_on_cpu(rule: Callable[..., Any], context: Any, *values: Any, **params: Any) -> Any:
+    module = context.module_context.replace(platforms=("cpu",), backend=None)
+    return rule(context.replace(module_context=module), *values, **params)
+
+
+def _called(rule: CallRule, primitive: Any, context: Any, *values: Any, **params: Any) -> Any:
+    return rule(context, primitive, values, params)
+
+
+def _kernel(
+    interpreted: Callable[..., Any], rule: CallRule, primitive: Any, context: Any, *values: Any, **params: Any
+) -> Any:
+    """Lowers a Pallas kernel: one that JAX interprets, as its ops."""
+    if params["interpret"]:
+        return interpreted(context, *values, **params)
+    return rule(context, primitive, values, params)
+
+
+def bound_here(primitive: Any, arrays: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+    """The results of an op whose parameters come from another place: types among them are of the mesh there."""
+    mesh = jax.sharding.get_abstract_mesh()
+
+    def here(aval: Any) -> Any:
+        spec: Any = jax.sharding.PartitionSpec
+        return _core.ShapedArray(
+            aval.shape, aval.dtype, aval.weak_type, sharding=jax.sharding.NamedSharding(mesh, spec(*[None] * aval.ndim))
+        )
+
+    def moved(given: Any) -> Any:
+        if isinstance(given, tuple):
+            return tuple(map(here, given)) if given and all(isinstance(x, _core.ShapedArray) for x in given) else given
+        return given
+
+    found = primitive.bind(*arrays, **{name: moved(given) for name, given in params.items()})
+    return list(found) if primitive.multiple_results else [found]
+
+
+def varying(x: Any) -> frozenset[Any]:
+    """The axes of a mesh over which JAX considers a value of a `shard_map` to vary."""
+    found: frozenset[Any] = jax.typeof(x).manual_axis_type.varying
+    return found
+
+
+def platform_of(device: Any) -> str:
+    """The name of a device's platform by which JAX lowers for it: "cuda" or "rocm" for GPUs."""
+    name: str = _xla_bridge.canonicalize_platform(device.platform)
+    return name
 
 
 @dataclass(frozen=True)
@@ -227,14 +312,14 @@ class NotLowered:
     frames: tuple[tuple[str, int, int, int, int], ...]
 
 
-def not_lowered(traced: jax.stages.Traced, platform: str) -> NotLowered | None:
-    """The first op of a traced function that JAX does not lower for that platform. Each is tried separately."""
+def not_lowered(traced: jax.stages.Traced, lower: Callable[[jax.stages.Traced], Any]) -> NotLowered | None:
+    """The first op of a traced function that is not lowered. Each is tried separately."""
     private: Any = traced
     for equation, around in _equations(private.jaxpr):
         types = [variable.aval for variable in equation.invars]
         alone: Any = jax.jit(functools.partial(equation.primitive.bind, **equation.params))
         try:
-            alone.trace(*types).lower(lowering_platforms=(platform,))
+            lower(alone.trace(*types))
         except NotImplementedError:
             found = [f for e in (equation, *around) for f in _source_info_util.user_frames(e.source_info.traceback)]
             frames = tuple((f.file_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in found)

@@ -24,7 +24,7 @@ TABLE = '''FUNCTIONS = {}
 
 _LAPACK = "lapack_"
 _ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
-_OF_REAL = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
+_OF_REAL = {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd"}
 """Routines for complex matrices, with their names for real ones."""
 _HELP = 'numbers, texts, lists and dictionaries of them, as in config="{mode = 86 : ui8}"'
 

@@ -41,6 +41,11 @@ def lapack_orgqr(a: jax.Array, scales: jax.Array) -> jax.Array:
     return lax.linalg.householder_product(a, scales)
 
 
+def lapack_ormqr(a: jax.Array, scales: jax.Array, c: jax.Array, left: bool, transpose: bool) -> jax.Array:
+    """The product of reflectors, times a matrix."""
+    return lax.linalg.ormqr(a, scales, c, left=left, transpose=transpose)
+
+
 def lapack_syevd(a: jax.Array, mode: int, uplo: int) -> Sequence[jax.Array]:
     """Eigenvectors and eigenvalues of Hermitian matrices."""
     vectors, values = lax.linalg.eigh(a, lower=uplo == ord("L"), symmetrize_input=False)

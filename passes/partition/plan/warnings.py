@@ -47,7 +47,10 @@ def gathered(op: Op, value: Value, how: str, moved: int, *, made_again: bool) ->
     name, way = op.name, f"split another dim of {value.name} before this op"
     if is_opaque(op):
         name = f"{op.name} {op.attrs['target']}"
-        way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
+        if op.attrs["function"] is not None and not op.attrs["rule"]:
+            way += ", or call it in jax.shard_map, with the shards of each device"
+        else:
+            way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
     of_others = [f"the bytes are of what {value.name} is computed again from"] if made_again else []
     return Diagnostic(
         "W001",

@@ -42,7 +42,15 @@ from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importing, shard
 from spmdc.frontends.jax.execution import NO_MESH, Execution, Signature, where_invalid
 from spmdc.frontends.jax.inspections import tell_inspections
-from spmdc.frontends.jax.lowering import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
+from spmdc.frontends.jax.lowering import (
+    Lowering,
+    Placement,
+    annotate,
+    entered,
+    held_by_jax,
+    import_lowered,
+    platform_on,
+)
 from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
 
@@ -181,7 +189,8 @@ class PartitionedCall:
     def _import(self) -> Program:
         named = functools.partial(self.function)
         name_arguments(named, self._names)
-        return import_lowered(Lowering(named, self.avals, {}).lowered, self.own_mesh)
+        lowering = Lowering(named, self.avals, {}, platform=platform_on(self.mesh))
+        return import_lowered(lowering.lowered, self.own_mesh)
 
     @functools.cached_property
     def _devices(self) -> Any:

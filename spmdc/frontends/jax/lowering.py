@@ -27,21 +27,23 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
-from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
+from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, usual_device
 from lowering.jax.versions import (
     NotLowered,
     abstract_mesh,
     host_callbacks,
     is_pure,
-    lowered_with_stops,
+    lowered_for,
     not_lowered,
+    platform_of,
     register_custom_partitioning,
     register_inspection,
 )
 from passes.partition.even_results import even_sharding, in_whole_axes
 from passes.rewrite import map_values
+from spmdc.frontends.jax import custom_partitioning
 from spmdc.frontends.jax.annotations import annotating
-from spmdc.frontends.jax.custom_partitioning import lowered_call
+from spmdc.frontends.jax.device_calls import lowered_call
 from spmdc.frontends.jax.inspections import lowered_inspection
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
@@ -50,9 +52,7 @@ from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops
 
-_PLATFORM = "cpu"
-
-register_custom_partitioning(lowered_call)
+register_custom_partitioning(custom_partitioning.lowered_call)
 register_inspection(lowered_inspection)
 
 _ROOT = Path(__file__).parents[3]
@@ -83,8 +83,11 @@ def from_jax(
     """
     mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
     own = mesh_of(mesh) if mesh is not None else None
+    platform = platform_on(mesh)
     with entered(mesh), annotating(own):
-        lowered = Lowering(function, args, kwargs, static_argnums, static_argnames, keeps_stops=True).lowered
+        lowered = Lowering(
+            function, args, kwargs, static_argnums, static_argnames, platform=platform, keeps_stops=True
+        ).lowered
     program = import_lowered(lowered, own)
     arguments, keywords = lowered.args_info
     given = placements(in_shardings, arguments, "in_shardings")
@@ -94,10 +97,10 @@ def from_jax(
 
 
 class Lowering:
-    """A function as traced by JAX and, when it is needed, lowered by JAX for the CPU.
+    """A function as traced by JAX and, when it is needed, lowered by JAX for a platform, in the ops of the CPU's
+    lowering where there are any.
 
-    The CPU's lowering serves all platforms. Every argument is kept, used or not. With `keeps_stops`, so is
-    `jax.lax.stop_gradient`.
+    Every argument is kept, used or not. With `keeps_stops`, so is `jax.lax.stop_gradient`.
     """
 
     def __init__(
@@ -108,9 +111,11 @@ class Lowering:
         static_argnums: int | Sequence[int] | None = None,
         static_argnames: str | Sequence[str] | None = None,
         *,
+        platform: str = "cpu",
         keeps_stops: bool = False,
     ) -> None:
         self._function = function
+        self._platform = platform
         self._keeps_stops = keeps_stops
         jitted: Any = jax.jit(
             function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames
@@ -142,16 +147,17 @@ class Lowering:
 
     def _lowered(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
         """The lowered function. Raises SpmdcError (E712) if JAX has an op for other element types only."""
+
+        def lowered(traced: jax.stages.Traced) -> jax.stages.Lowered:
+            return lowered_for(traced, self._platform, lowered_call, _stop if self._keeps_stops else None)
+
         try:
-            if self._keeps_stops:
-                return lowered_with_stops(traced, _PLATFORM, _stop)
-            found: jax.stages.Lowered = traced.lower(lowering_platforms=(_PLATFORM,))
+            return lowered(traced)
         except NotImplementedError as problem:
-            op = not_lowered(traced, _PLATFORM)
+            op = not_lowered(traced, lowered)
             if op is None:
                 raise
-            raise _no_such_op(op, problem) from problem
-        return found
+            raise _no_such_op(op, self._platform, problem) from problem
 
 
 def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
@@ -160,11 +166,11 @@ def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Seq
     return found
 
 
-def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
+def _no_such_op(op: NotLowered, platform: str, problem: NotImplementedError) -> SpmdcError:
     """The error for an op that JAX lacks on the platform it is imported from, at the user's line."""
     return error(
         "E712",
-        f"JAX does not have {op.name} of {', '.join(op.types)} for the CPU",
+        f"JAX does not have {op.name} of {', '.join(op.types)} for {'the CPU' if platform == 'cpu' else platform}",
         Locations(Source("<jax>"), reads_files=True).innermost(op.frames),
         notes=(f"jax.jit says: {problem.args[-1] if problem.args else problem}",),
         help="convert its operands, and its results back: x.astype(jnp.float32); or compute it of other ops",
@@ -262,6 +268,13 @@ def _abstract(mesh: MeshLike) -> AbstractMesh:
     ask_for_cpu_devices(max(own.size, FEWEST_DEVICES))
     some = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("any",))
     return abstract_mesh(own.shape, own.names, some.abstract_mesh.abstract_device)
+
+
+def platform_on(mesh: MeshLike | None) -> str:
+    """The platform of the devices that a program over the mesh runs on, unless it is given others."""
+    if isinstance(mesh, jax.sharding.Mesh):
+        return platform_of(mesh.devices.flat[0])
+    return platform_of(usual_device(mesh_of(mesh).size if mesh is not None else 1))
 
 
 Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"

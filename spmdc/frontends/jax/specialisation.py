@@ -23,7 +23,15 @@ from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.annotations import annotating, current_mesh
 from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
 from spmdc.frontends.jax.execution import Execution, Signature
-from spmdc.frontends.jax.lowering import Lowering, Placement, entered, import_lowered, placements, uses_values_around
+from spmdc.frontends.jax.lowering import (
+    Lowering,
+    Placement,
+    entered,
+    import_lowered,
+    placements,
+    platform_on,
+    uses_values_around,
+)
 from spmdc.frontends.jax.random_keys import restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
 
@@ -170,7 +178,8 @@ class FunctionTrace:
             ]
             args, kwargs = self.bound(structs)
             with entered(mesh), annotating(mesh_of(mesh)):
-                return Lowering(self.function, args, kwargs, sorted(static.positions), sorted(static.names))
+                positions, names = sorted(static.positions), sorted(static.names)
+                return Lowering(self.function, args, kwargs, positions, names, platform=platform_on(call.mesh))
 
         untyped = (None,) * len(call.avals)
         declared = call.declared if call.is_typed else untyped

@@ -1,5 +1,5 @@
 """Custom calls of unknown targets become `opaque` ops, with everything that the runtime needs for the call. Also calls
-of functions with `jax.custom_partitioning`."""
+of JAX functions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 CUSTOM_PARTITIONING = "spmdc.custom_partitioning"
 """The target of a call of a function with `jax.custom_partitioning`. The call has the function's number among the host
 functions, its name, and its rule."""
+FUNCTION = "spmdc.function"
+"""The target of a call of a JAX function that takes arrays of these shapes only. The call has the function's number and
+its name."""
 
 
 def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
@@ -68,29 +71,32 @@ def called(op: mlir.Operation, scope: Scope, opname: str, attrs: dict[str, Attr]
     return list(results)
 
 
-@converts(f"custom_call @{CUSTOM_PARTITIONING}")
-def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """A call of a function with `jax.custom_partitioning`. Its parts are independent along the dims in its rule.
+@converts(f"custom_call @{CUSTOM_PARTITIONING}", f"custom_call @{FUNCTION}")
+def _function(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """A call of a JAX function. Its parts are independent along the dims in its rule, if it has one.
 
     Raises SpmdcError (E704) in a module that is read from text.
     """
     given = dictionary(op, "mhlo.backend_config")
-    name = identifier(text_of(given["name"]) if "name" in given else "", "custom_partitioning")
+    name = identifier(text_of(given["name"]) if "name" in given else "", "function")
     function = scope.module.effects.function(op, name)
     if function is None:
         raise scope.refuse(
             op,
-            f"@{CUSTOM_PARTITIONING} calls a JAX function, which a module that is read from text does not hold",
+            f"@{text_of(op.attributes['call_target_name'])} calls a JAX function, which a module that is read from "
+            "text does not hold",
             code="E704",
             help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
         )
     operands, types = scope.operands(op), scope.result_types(op)
-    attribute = cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"])
+    written = op.attributes.get("sdy.sharding_rule", None)
     kind = text_of(given["reduction"]) if "reduction" in given else ""
-    rule = shardy_rule(attribute, [*(v.type.shape for v in operands), *(t.shape for t in types)], kind or "sum")
-    return scope.emit_all(
-        "opaque", *operands, target=function.name, types=tuple(types), rule=RULES.get(name, rule), function=function
-    )
+    shapes = [*(v.type.shape for v in operands), *(t.shape for t in types)]
+    rule = ""
+    if written is not None:
+        own = shardy_rule(cast(sdy.OpShardingRuleAttr, written), shapes, kind or "sum")
+        rule = RULES.get(name, own)
+    return scope.emit_all("opaque", *operands, target=function.name, types=tuple(types), rule=rule, function=function)
 
 
 def _options(op: mlir.Operation) -> tuple[str, int]:
