@@ -330,7 +330,7 @@ explain(
 explain(
     "E712",
     "JAX supports an op, such as a decomposition of a matrix, for some element types only, and the function uses it "
-    "with another; or JAX supports it on some kinds of devices but not on CPUs, for which functions are imported. "
+    "with another; or JAX supports it on other kinds of devices than those of the mesh. "
     "Convert its operands to a supported type, and its result back, or use other ops.",
 )
 explain(

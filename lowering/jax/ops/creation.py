@@ -22,7 +22,7 @@ _LONGEST_LITERAL = 256
 def _constant(w: FunctionWriter, op: Op) -> str:
     value, result = op.attrs["value"], op.result
     if not isinstance(value, tuple):
-        return _filled(value, result)
+        return filled(value, result)
     if result.type.size == 0:
         return f"jnp.zeros({tuple_text(result.shape)}, {dtype_text(result.dtype)})"
     if result.type.size <= _LONGEST_LITERAL:
@@ -35,10 +35,10 @@ def _constant(w: FunctionWriter, op: Op) -> str:
 
 @emits("undefined")
 def _undefined(w: FunctionWriter, op: Op) -> str:
-    return _filled(0, op.result)
+    return filled(0, op.result)
 
 
-def _filled(value: Attr, result: Value) -> str:
+def filled(value: Attr, result: Value) -> str:
     """An array, or a scalar, filled with that value."""
     scalar = scalar_text(value, result.dtype)
     return f"lax.broadcast({scalar}, {tuple_text(result.shape)})" if result.shape else scalar

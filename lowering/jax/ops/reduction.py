@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ir.ops.reduction import ARG_KINDS, CUMULATIVE
+from ir.ops.reduction import ARG_KINDS, CUMULATIVE, identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.types import DType, pred, u8
 from lowering.jax.names import tuple_text
+from lowering.jax.ops.creation import filled
 from lowering.jax.ops.elementwise import converted
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
@@ -16,7 +17,10 @@ def _reduce(w: FunctionWriter, op: Op) -> str:
     dims, kind = ints_attr(op.attrs, "dims"), str(op.attrs["kind"])
     if kind in ARG_KINDS:
         return _extreme(w, op, dims, largest=kind == "argmax")
-    return reduced(w[op.operands[0]], kind, dims, op.result.dtype)
+    operand, combining = op.operands[0], reduction_kind(op.attrs)
+    if operand.type.size == 0 and combining is not None:
+        return w.cast(filled(identity_of(combining, operand.dtype), op.result), set(w.varying(operand)))
+    return reduced(w[operand], kind, dims, op.result.dtype)
 
 
 def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool) -> str:
