@@ -259,7 +259,9 @@ class _Fields:
             if reason:
                 self.read.wrong(path, f"{name!r} is not among the {last(path)}: {reason}", help)
             else:
-                close = difflib.get_close_matches(name, known(), 3, 0.5) or known()[:12]
-                help = f"there are {', '.join(close)} and {len(known()) - len(close)} others"
+                close = difflib.get_close_matches(name, known(), 3, 0.5)
+                first = known()[:12]
+                help = f"there are {', '.join(first)} and {len(known()) - len(first)} others"
+                help = f"did you mean {' or '.join(close)}?" if close else help
                 self.read.wrong(path, f"there are no {last(path)} called {name!r}", help)
         return tuple(value)

@@ -31,8 +31,7 @@ def model() -> Program:
         "argmax(logits, dim=2)", "logits"
     )
     text = text.replace("hits = f32(predicted == wanted)", "hits = f32(wanted == 0)")
-    text = text.replace("const SEPARATOR = 3\n", f"const SEPARATOR = 3\nconst C = {LENGTH}, RANDOM = 0\n")
-    return spmdc.parse(text, defines=SIZES, folder=str(PROGRAMS))
+    return spmdc.parse(text, defines={**SIZES, "C": LENGTH, "RANDOM": 0}, folder=str(PROGRAMS))
 
 
 def weights_of(program: Program) -> dict[str, Array]:
