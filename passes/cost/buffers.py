@@ -20,8 +20,8 @@ from ir.ops.declaration import InKernels
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
 from ir.records import quickly_made
 from ir.types import TensorType
-from passes.cost.fusion import Fuse, Fusion, fusing, role_of
-from passes.cost.kernels import Kernels, in_tiles
+from passes.cost.fusion import Fuse, Fusion, Kernel, dims_of_product, fusing, role_of
+from passes.cost.kernels import NARROW, Kernels, in_tiles
 from passes.cost.machine import Machine
 
 _ACROSS = frozenset({"all_reduce"})
@@ -60,9 +60,7 @@ class _Step:
 def peak_of(program: Program, kernels: Kernels | None = None, fuse: Fuse | None = None) -> Peak:
     """The peak of an SPMD program whose kernels are as `kernels` describes. `fuse` may hold fusions that were found
     before."""
-    return _Buffers(program, kernels, fuse or fusing(kernels is not None and kernels.narrow)).region(
-        program.main.body, program.main.params
-    )
+    return _Buffers(program, kernels, fuse or fusing(kernels)).region(program.main.body, program.main.params)
 
 
 def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
@@ -106,8 +104,7 @@ class _Buffers:
     def __init__(self, program: Program, kernels: Kernels | None, fuse: Fuse) -> None:
         self.program = program
         self.fuse = fuse
-        self.narrows = kernels is not None and kernels.narrow
-        self.tile = kernels.tile if kernels is not None else (1, 1)
+        self.how = kernels or Kernels(math.inf)
         self.functions: dict[str, int] = {}
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> Peak:
@@ -143,17 +140,28 @@ class _Buffers:
     def _steps(self, region: Region, fusion: Fusion, buffers: _Places) -> Iterator[_Step]:
         """The steps of a region, in program order."""
         kernels = {kernel.root: kernel for kernel in fusion.kernels}
+        returned = frozenset(map(buffers, region.results))
         for op in region.ops:
             kernel = kernels.get(op)
             if kernel is not None:
                 reads = frozenset(map(buffers, kernel.reads))
                 makes = tuple(value for value in kernel.writes if buffers(value) is value)
-                yield _Step(op, reads, makes, overwrites=True, spared=frozenset(map(buffers, kernel.multiplied)))
+                inside = sum(kernel.copied) + self._workspace(kernel)
+                spared = frozenset(map(buffers, kernel.multiplied))
+                writes_over = not kernel.keeps_rows and (self.how.overwrites or not returned.isdisjoint(makes))
+                yield _Step(op, reads, makes, inside, writes_over, spared)
             elif op.name in COLLECTIVES or op.regions or is_call(op):
                 inner = used_around(op) if op.regions else ()
                 reads = frozenset(buffers(value) for value in (*op.operands, *inner))
                 inside = self._inside(op) + (self._rounded(op, inner) if is_loop(op) else 0)
                 yield _Step(op, reads, op.results, inside, op.name in _ACROSS or is_loop(op))
+
+    def _workspace(self, kernel: Kernel) -> int:
+        """The bytes that a library takes besides for a kernel's product."""
+        product = kernel.heart
+        if self.how.workspace and product.name == "dot_general" and min(dims_of_product(product)) >= NARROW:
+            return self.how.workspace
+        return 0
 
     def _inside(self, op: Op) -> int:
         """The bytes that the regions or the callee of an op take beyond its operands and results."""
@@ -169,14 +177,14 @@ class _Buffers:
     def _rounded(self, loop: Op, around: Iterable[Value]) -> int:
         """The bytes of the narrowed copies of values from outside a loop that only products in it read: they are
         rounded once, before the loop, to the type that products take."""
-        if not self.narrows:
+        if not self.how.narrow:
             return 0
         inside = [self.fuse(region) for region in loop.regions]
         wide = [v for v in around if v.dtype.name == "f32" and all(body.only_multiplies(v) for body in inside)]
-        return sum(padded_bytes(value.type, self.tile) // 2 for value in wide)
+        return sum(padded_bytes(value.type, self.how.tile) // 2 for value in wide)
 
     def _bytes(self, fusion: Fusion, value: Value) -> int:
-        padded = padded_bytes(value.type, self.tile)
+        padded = padded_bytes(value.type, self.how.tile)
         return padded // 2 if fusion.stored_bytes(value) < value.type.nbytes else padded
 
 

@@ -10,6 +10,9 @@ XLA's compilers fuse by similar rules on all backends. So does this model of the
 - A reduction of a value that a kernel stores, or that another reduction reads, is merged into that kernel.
 - A reshape moves nothing, nor does a transpose that products read or write. A slice reads only its own elements.
 - Collectives, loops, calls and other ops that are no pass over elements run by themselves.
+
+Where they differ, the machine says so (`Kernels`): GPUs reduce rows and use the results in one kernel, and their
+products are calls of a library, which takes in less.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
 from ir.ops.declaration import InKernels
+from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Region, Value, used_inside
 from ir.records import quickly_made
+from passes.cost.kernels import Kernels
 
 _PER_ELEMENT = frozenset(
     {
@@ -43,6 +48,9 @@ _ENDS = frozenset({InKernels.PRODUCT, InKernels.REDUCTION, InKernels.WINDOW, InK
 """Ops that end a kernel. Their producers are fused into it."""
 _READ_A_PART = frozenset({InKernels.SLICE, InKernels.GATHER})
 """Ops that read as much of their first operand as they return."""
+_IN_LIBRARY = frozenset({"add", "multiply", "maximum"})
+"""What a library computes at the end of a product: c * AB + D, and the maximum of that and 0. D may be a vector."""
+_PLAIN = Kernels(math.inf)
 _MOST_SOURCES = 8
 """The most stored values from which a value that is not stored may be computed."""
 _MANY_KERNELS, _MOST_STEPS = 16, 16
@@ -55,7 +63,8 @@ ops. Otherwise it is computed once and stored."""
 class Kernel:
     """Ops that run as one, in order, in the place of the `root`, the last one. `heart` is the product among them, or
     the root. `reads` has the bytes that the kernel reads of each value, `writes` those that it stores, and `multiplied`
-    the values from which its product is computed."""
+    the values from which its product is computed. `copied` has the bytes of each of those that is copied in another
+    order first, by a kernel of its own."""
 
     ops: tuple[Op, ...]
     root: Op
@@ -63,10 +72,16 @@ class Kernel:
     reads: Mapping[Value, int]
     writes: Mapping[Value, int]
     multiplied: frozenset[Value] = frozenset()
+    copied: tuple[int, ...] = ()
 
     @property
     def is_product(self) -> bool:
         return role_of(self.heart) is InKernels.PRODUCT
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it computes elements from reductions that it makes on the way."""
+        return any(role_of(op) is InKernels.REDUCTION and op.results[0] not in self.writes for op in self.ops)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,24 +100,24 @@ class _Draft:
 Fuse: TypeAlias = "Callable[[Region], Fusion]"
 
 
-def fusing(narrows: bool) -> Fuse:
-    """A function from a region to its fusion, which is found once."""
-    return functools.cache(functools.partial(Fusion, narrows=narrows))
+def fusing(kernels: Kernels | None) -> Fuse:
+    """A function from a region to its fusion into such kernels, which is found once."""
+    return functools.cache(functools.partial(Fusion, how=kernels or _PLAIN))
 
 
 class Fusion:
     """The `kernels` of a region's ops, in order, and what is known of its values. Collectives, views, calls and ops
-    with regions are in no kernel. If it `narrows`, products read f32 as bf16, and values that only products read are
-    stored as bf16.
+    with regions are in no kernel. `how` says what the machine's kernels take in. If they are `narrow`, values that only
+    products read are stored as bf16.
 
     `views` maps each view to the value it is a view of, `users` each value to the ops that read it. Values that are
     `kept` are stored whoever uses them, and those `multiplied` are used by products only. `sources` has the stored
     values from which each value is computed on the way, and `steps` in how many ops. `follows` has the values in a
     product's epilogue."""
 
-    def __init__(self, region: Region, narrows: bool) -> None:
+    def __init__(self, region: Region, how: Kernels = _PLAIN) -> None:
         self.region = region
-        self.narrows = narrows
+        self.how = how
         self.place = {op: i for i, op in enumerate(region.ops)}
         self.makers: dict[Value, Op] = {value: op for op in region.ops for value in op.results}
         self.multiplied = self._multiplied()
@@ -165,7 +180,21 @@ class Fusion:
         writes = {value: self.stored_bytes(value) for value in root.results}
         multiplying = [op for op in draft.ops if op is draft.product or op in draft.inside]
         multiplied = frozenset(self.source(value) for op in multiplying for value in op.operands)
-        return Kernel(tuple(draft.ops[::-1]), root, draft.product or root, reads, writes, multiplied)
+        copied = self._copied(draft.product) if draft.product is not None else ()
+        return Kernel(tuple(draft.ops[::-1]), root, draft.product or root, reads, writes, multiplied, copied)
+
+    def _copied(self, product: Op) -> tuple[int, ...]:
+        """The bytes of operands that are copied in another order before a library multiplies them. What a kernel makes
+        for the product alone is made in its order."""
+        if not self.how.library or product.name != "dot_general":
+            return ()
+        found: list[int] = []
+        for value, side in zip(product.operands, ("lhs", "rhs"), strict=True):
+            maker = self.makers.get(self.source(value))
+            is_ordered = maker is not None and _is_per_element(maker) and len(self.users[self.source(value)]) == 1
+            if not is_ordered and not _is_a_matrix(product, value, side):
+                found.append(value.type.nbytes)
+        return tuple(found)
 
     def _merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """The kernels, with reductions merged into earlier kernels that store or read the same values."""
@@ -181,7 +210,7 @@ class Fusion:
             found[root] = [kernel]
             if is_reduction and largest is not None:
                 passes.setdefault(largest, root)
-            if kernel.is_product or _is_per_element(root):
+            if (kernel.is_product and not self.how.library) or _is_per_element(root):
                 passes.update(dict.fromkeys(kernel.writes, root))
         return [_joint(parts) for parts in found.values()]
 
@@ -199,7 +228,7 @@ class Fusion:
 
     def stored_bytes(self, value: Value) -> int:
         """The bytes of a value in memory."""
-        is_narrow = self.narrows and value in self.multiplied and value in self.makers and value.dtype.name == "f32"
+        is_narrow = self.how.narrow and value in self.multiplied and value in self.makers and value.dtype.name == "f32"
         return value.type.nbytes // 2 if is_narrow else value.type.nbytes
 
     def _multiplied(self) -> set[Value]:
@@ -233,6 +262,8 @@ class Fusion:
     def _is_view(self, transpose: Op, made: set[Value], uses: Uses) -> bool:
         """Whether a transpose is a view: products read it, or made its operand, which nothing else reads."""
         (operand,) = transpose.operands
+        if self.how.library and not _swaps_a_matrix(transpose):
+            return False
         return transpose.result in self.multiplied or (operand in made and uses.count(operand) == 1)
 
     def _find_users(self) -> None:
@@ -256,6 +287,8 @@ class Fusion:
         """For each value that only elementwise ops separate from a product, the bytes of the product's result, if
         nothing else uses that."""
         found: dict[Value, int] = {}
+        if self.how.library:
+            return found
         for op in self.region.ops:
             if role_of(op) is InKernels.PRODUCT:
                 found[op.result] = self.stored_bytes(op.result)
@@ -289,15 +322,67 @@ class Fusion:
                 return joined
             if len(joined) > 1 or only.product is not None or not _is_epilogue(op, only.root):
                 return []
+            if self.how.library and not all(map(self._is_in_library, only.ops)):
+                return []
             only.product = op
             return joined
-        if not _is_per_element(op) or not all(draft.takes_in for draft in joined):
+        if not all(draft.takes_in for draft in joined) or (self.how.library and self._is_multiplied_in(op, drafts)):
             return []
+        if not _is_per_element(op):
+            return joined if len(joined) == 1 and self._is_of_rows(op, joined[0]) else []
         if len(joined) > 1 and (role_of(op) is InKernels.DRAW or self._saves_storing(op, len(joined))):
             return []
         if len(joined) > _MANY_KERNELS and self.steps[op.results[0]] > _MOST_STEPS:
             return []
         return joined
+
+    def _is_multiplied_in(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> bool:
+        """Whether a kernel would compute the op for its product."""
+        if role_of(op) is InKernels.GIVEN:
+            return False
+        return any(user is draft.product or user in draft.inside for user in self._users(op) for draft in drafts[user])
+
+    def _is_in_library(self, op: Op) -> bool:
+        """Whether a library computes the op at the end of a product."""
+        if op.name not in _IN_LIBRARY:
+            return op.name in ("broadcast_in_dim", "constant")
+        return op.name == "add" or any(map(self._is_constant, op.operands))
+
+    def _is_constant(self, value: Value) -> bool:
+        """Whether all elements of a value are a number that the program contains."""
+        maker = self.makers.get(self.source(value))
+        while maker is not None and maker.name == "broadcast_in_dim":
+            maker = self.makers.get(self.source(maker.operands[0]))
+        return maker is not None and maker.name == "constant"
+
+    def _is_of_rows(self, op: Op, draft: _Draft) -> bool:
+        """Whether an op reduces rows of which the kernel computes more than their reduction, on the same pass."""
+        if not self.how.rows or role_of(op) is not InKernels.REDUCTION or draft.product is not None:
+            return False
+        rows = op.operands[0]
+        kept = len(op.results[0].shape)
+        if rows.type.size <= op.results[0].type.size or op.results[0].shape != rows.shape[:kept]:
+            return False
+        shared = self._shared(rows)
+        return shared is not None and any(shared in map(self.source, each.operands) for each in draft.ops)
+
+    def _shared(self, rows: Value) -> Value | None:
+        """The value that a reduction and one other op use, from which only ops on it alone compute these rows."""
+        value = self.source(rows)
+        while len(self.users[value]) == 1:
+            maker = self.makers.get(value)
+            if maker is None or role_of(maker) is not InKernels.ELEMENTS:
+                return None
+            whole = {self.source(each) for each in maker.operands if not self._is_repeated(each)}
+            if len(whole) != 1:
+                return None
+            (value,) = whole
+        return value if len(self.users[value]) == 2 else None
+
+    def _is_repeated(self, value: Value) -> bool:
+        """Whether a value only repeats the elements of a smaller one."""
+        maker = self.makers.get(self.source(value))
+        return maker is not None and (maker.name == "broadcast_in_dim" or role_of(maker) is InKernels.GIVEN)
 
     def _users(self, op: Op) -> list[Op]:
         return [user for value in op.results for user in self.users.get(value, ())]
@@ -305,7 +390,7 @@ class Fusion:
     def _nests(self, op: Op, draft: _Draft) -> bool:
         """Whether a product is computed inside the kernel of another one: nothing else needs it, and no op in between
         is expensive to recompute."""
-        if draft.product is None or draft.root is not draft.product or draft.is_nested:
+        if self.how.library or draft.product is None or draft.root is not draft.product or draft.is_nested:
             return False
         if len(set(map(self.source, draft.product.operands))) == 1:
             return False
@@ -376,6 +461,15 @@ def role_of(op: Op) -> InKernels | None:
     return OPS[op.name].role
 
 
+def dims_of_product(dot: Op) -> tuple[int, int, int]:
+    """The numbers of rows, columns and summed elements of a dot_general."""
+    lhs, rhs = dot.operands
+    batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
+    summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
+    rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
+    return rows, columns, summed
+
+
 def _multiplies(user: Op, multiplied: set[Value]) -> bool:
     is_product = role_of(user) is InKernels.PRODUCT
     return is_product or (_keeps_elements(user) and all(value in multiplied for value in user.results))
@@ -398,6 +492,25 @@ def _is_dear(op: Op) -> bool:
 def _takes_in(op: Op) -> bool:
     """Whether the producers of the op are fused into a kernel that ends with it."""
     return _is_per_element(op) or role_of(op) in _ENDS
+
+
+def _is_a_matrix(product: Op, value: Value, side: str) -> bool:
+    """Whether an operand has its batch dims first, and its summed dims together at one end of the others."""
+    batch, summed = (ints_attr(product.attrs, f"{side}_{dims}") for dims in ("batch", "contract"))
+    order = [d for d in range(len(value.shape)) if value.shape[d] > 1]
+    first = [d for d in order if d in batch]
+    rest = order[len(first) :]
+    together = [d for d in order if d in summed]
+    return order[: len(first)] == first and together in (rest[: len(together)], rest[len(rest) - len(together) :])
+
+
+def _swaps_a_matrix(transpose: Op) -> bool:
+    """Whether a transpose swaps the last dims with those before, and leaves leading ones in place."""
+    order = [d for d in ints_attr(transpose.attrs, "perm") if transpose.operands[0].shape[d] > 1]
+    kept = sorted(order)
+    start = next((i for i, d in enumerate(order) if d != kept[i]), len(order))
+    rest, cut = kept[start:], kept[start:].index(order[start]) if start < len(order) else 0
+    return order[start:] == rest[cut:] + rest[:cut]
 
 
 def _is_epilogue(product: Op, root: Op) -> bool:

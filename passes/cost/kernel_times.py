@@ -13,21 +13,20 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.declaration import InKernels
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Region, Value
-from passes.cost.fusion import Fuse, Kernel, fusing, role_of
+from passes.cost.fusion import Fuse, Kernel, dims_of_product, fusing, role_of
 from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
 from passes.cost.model import OpTime, arithmetic_of, dtype_of_arithmetic, memory_seconds, time_of
 
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
-_FILLS, _DRAINS = 0.35, 0.1
-"""The fraction of its memory time that a product waits for memory, and of its arithmetic time that it waits for
-arithmetic."""
+_DRAINS = 0.1
+"""The fraction of its arithmetic time that a product which is bound by memory waits for arithmetic."""
 _SCAN_PASSES = 3
 """How often a scan goes over memory: once in blocks, then over their totals."""
 _STEPS: Mapping[InKernels | None, int] = {InKernels.SCAN: 64, InKernels.DRAW: 110}
 """How many operations an element takes where it is not one. A random number takes the 20 rounds of Threefry."""
-_ORDERING, _IN_ORDER = frozenset({InKernels.TRANSPOSITION, InKernels.CONCATENATION}), 0.8
-"""Ops that only reorder elements, and the fraction of the memory bandwidth that they reach."""
+_ORDERING = frozenset({InKernels.TRANSPOSITION, InKernels.CONCATENATION})
+"""Ops that only reorder elements."""
 _NESTED = 1.15
 """How much longer two products take in one kernel than separately."""
 
@@ -35,7 +34,7 @@ _NESTED = 1.15
 def kernel_times(program: Program, machine: Machine, fuse: Fuse | None = None) -> dict[Op, OpTime]:
     """The time of each op that runs by itself, collectives included, and of each kernel, as the time of its heart: the
     other ops of a kernel take no time. `fuse` may hold fusions that were found before."""
-    fuse = fuse or fusing(machine.kernels is not None and machine.kernels.narrow)
+    fuse = fuse or fusing(machine.kernels)
     found: dict[Op, OpTime] = {}
     for function in program.functions.values():
         _find(function.body, machine, fuse, found)
@@ -74,7 +73,7 @@ def _kind(kernel: Kernel, near: Set[Value]) -> object:
     ops = [(op.name, id(op.attrs), *[id(v.type) for v in (*op.operands, *op.results)]) for op in kernel.ops]
     read = [(nbytes, value in near) for value, nbytes in kernel.reads.items()]
     written = [(nbytes, value in near) for value, nbytes in kernel.writes.items()]
-    return tuple(ops), kernel.ops.index(kernel.heart), tuple(read), tuple(written)
+    return tuple(ops), kernel.ops.index(kernel.heart), tuple(read), tuple(written), kernel.copied
 
 
 def _time_of(
@@ -87,21 +86,21 @@ def _time_of(
     largest = max(kernel.reads.values(), default=0)
     compute = sum([found[op].flops / machine.flops_of(dtype_of_arithmetic(op)) for op in kernel.ops])
     vector = sum(map(_vector_steps, kernel.ops)) / kernels.vector
-    memory = moved / kernels.bandwidth
+    memory = kernels.seconds(moved)
     busy, overhead = 0.0, kernels.launch
     if kernel.is_product:
         moved -= sum(n for tensors in (kernel.reads, kernel.writes) for value, n in tensors.items() if value in near)
-        memory = moved / kernels.bandwidth
+        memory = kernels.seconds(moved)
         products = [
             _product_seconds(machine, kernels.tile, op) for op in kernel.ops if role_of(op) is InKernels.PRODUCT
         ]
-        product = sum(products) * (1 if len(products) == 1 else _NESTED)
-        busy = max(product + _FILLS * memory, memory + _DRAINS * product)
-        overhead += kernels.fill
+        product = sum(products) / kernels.products * (1 if len(products) == 1 else _NESTED)
+        busy = max(product + kernels.waits * memory, memory + _DRAINS * product)
+        overhead += kernels.fill + sum([kernels.launch + kernels.seconds(2 * nbytes) for nbytes in kernel.copied])
     elif role_of(kernel.heart) in _ORDERING:
-        memory /= _IN_ORDER
+        memory /= kernels.reorders
     elif role_of(kernel.heart) is not InKernels.WINDOW:
-        memory = max(memory, 2 * largest / kernels.bandwidth)
+        memory = max(memory, kernels.seconds(largest / kernels.reads))
         if len(kernel.ops) == 1:
             overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
     whole = max(busy, vector, memory) + overhead
@@ -130,10 +129,8 @@ def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:
 
 def tiled_flops(dot: Op, tile: tuple[int, int]) -> int:
     """The operations of a dot_general with rows, columns and summed dims padded to whole tiles."""
-    lhs, rhs = dot.operands
-    batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
-    summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
-    rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
+    batch = math.prod(dot.operands[0].shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
+    rows, columns, summed = dims_of_product(dot)
     height, width = tile
     area = min(in_tiles(rows, height) * in_tiles(columns, width), in_tiles(rows, width) * in_tiles(columns, height))
     return 2 * batch * in_tiles(summed, width if summed > height else height) * area

@@ -19,6 +19,9 @@ _KIND = TomlKind("machine", "E602", "docs/machines.md")
 _TOP = ("name", "about", "sources", "device", "kernels", "link", "network", "measured")
 _DEVICE = ("flops", "rates", "memory_bandwidth", "memory", "turn", "asynchronous", "clock")
 _KERNELS = ("bandwidth", "launch", "fill", "lone", "vector", "tile", "narrow", "near")
+_FRACTIONS = ("reads", "reorders", "products", "waits")
+_ALSO = (*_FRACTIONS, "rows", "library", "overwrites", "workspace", "cache", "cached")
+"""What a table of kernels may leave out."""
 _LINK = ("bandwidth", "latency")
 _DIM = ("name", "size", "kind", "bandwidth", "latency")
 _MEASURED = ("kind", "group", "bytes", "seconds")
@@ -49,7 +52,7 @@ def _fields(read: TomlReader, table: Mapping[str, Any]) -> dict[str, Any]:
         "measured": tuple(measured),
     }
     if "kernels" in table:
-        fields["kernels"] = _kernels(read, read.table("kernels", table["kernels"], _KERNELS))
+        fields["kernels"] = _kernels(read, read.table("kernels", table["kernels"], (*_KERNELS, *_ALSO)))
     for name in ("about", "sources"):
         if not isinstance(table.get(name, ""), str | list):
             read.wrong(name, f"{name} is text")
@@ -104,7 +107,19 @@ def _kernels(read: TomlReader, table: Mapping[str, Any]) -> Kernels:
     launch, fill, lone = (read.positive(f"kernels.{n}", table, zero=True) for n in ("launch", "fill", "lone"))
     height, width = map(int, tile) if len(tile) == 2 else (1, 1)
     narrow, near = read.truth("kernels.narrow", table), int(read.positive("kernels.near", table, zero=True))
-    return Kernels(bandwidth, launch, fill, lone, vector, (height, width), narrow, near)
+    also: dict[str, Any] = {}
+    for name in _ALSO:
+        if name not in table and not (name == "cached" and "cache" in table):
+            continue
+        if name in ("rows", "library", "overwrites"):
+            also[name] = read.truth(f"kernels.{name}", table)
+        elif name in ("workspace", "cache"):
+            also[name] = read.whole(f"kernels.{name}", table)
+        else:
+            also[name] = read.positive(f"kernels.{name}", table)
+        if name in _FRACTIONS and also[name] > 1:
+            read.wrong(f"kernels.{name}", f"{name} is a fraction of what the device reaches, 1 at most")
+    return Kernels(bandwidth, launch, fill, lone, vector, (height, width), narrow, near, **also)
 
 
 def _rates(read: TomlReader, device: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:

@@ -52,7 +52,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     """The time of a program on a machine. Loops of unknown trip count are taken to run ten times, and a choice takes
     its slowest branch. Raises SpmdcError (E604) if the program's mesh does not fit on the machine's network."""
     machine = machine.laid_out(program.meshes)
-    fuse = fusing(machine.kernels is not None and machine.kernels.narrow)
+    fuse = fusing(machine.kernels)
     times = kernel_times(program, machine, fuse)
     functions = seconds_of_functions(program, machine, times)
     ops = program.main.body.ops

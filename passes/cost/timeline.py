@@ -39,7 +39,7 @@ def timeline(program: Program, machine: Machine) -> tuple[Execution, ...]:
     times, and a choice takes its slowest branch. Raises SpmdcError (E604) if the program's mesh does not fit on the
     machine's network."""
     machine = machine.laid_out(program.meshes)
-    times = kernel_times(program, machine, fusing(machine.kernels is not None and machine.kernels.narrow))
+    times = kernel_times(program, machine, fusing(machine.kernels))
     found = _Timeline(program, machine, seconds_of_functions(program, machine, times), times)
     return tuple(found.region(program.main.body, 0.0, 0))
 

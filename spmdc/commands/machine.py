@@ -80,9 +80,11 @@ def _shown(found: Machine) -> Iterator[str]:
 
 
 def _kernel_rows(kernels: Kernels) -> Iterator[list[str]]:
-    height, width = kernels.tile
+    tiles = "" if kernels.tile == (1, 1) else ", in tiles of {} x {}".format(*kernels.tile)
     yield ["a kernel", f"{kernels.bandwidth:.4g} bytes/s, {kernels.vector:.4g} elementwise operations/s"]
-    yield ["", f"{kernels.launch:.3g} s, {kernels.fill:.3g} s more with a product, in tiles of {height} x {width}"]
+    yield ["", f"{kernels.launch:.3g} s, {kernels.fill:.3g} s more with a product{tiles}"]
+    if kernels.cache:
+        yield ["", f"{kernels.cached:.4g} bytes/s of up to {kernels.cache:,} bytes in the cache"]
 
 
 def _figures(found: Machine) -> dict[str, object]:

@@ -62,6 +62,13 @@ def test_the_fields_of_a_file_are_those_of_the_machine(tmp_path: Path) -> None:
     assert own.kernels == Kernels(5e10, 1e-6, 0.0, 0.0, 1e11, (8, 128), narrow=True)
 
 
+def test_what_kernels_of_gpus_have_besides_may_be_left_out(tmp_path: Path) -> None:
+    also = "reads = 1\nlibrary = true\nworkspace = 1024\ncache = 2048\ncached = 1e11\n"
+    assert load(tmp_path, GOOD + also).kernels == Kernels(
+        5e10, 1e-6, 0.0, 0.0, 1e11, (8, 128), True, reads=1.0, library=True, workspace=1024, cache=2048, cached=1e11
+    )
+
+
 def test_every_machine_that_is_shipped_can_be_read_and_names_its_sources() -> None:
     for name in machine_names():
         found = spmdc.machine(name)
@@ -105,6 +112,12 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
         ("vector = 1e11\n", "", "25:1", "vector is missing in kernels"),
         ("tile = [8, 128]", "tile = [8]", "31:1", "tile is two whole numbers, of rows and of columns"),
         ("tile = [8, 128]", "tile = [8, 0.5]", "31:1", "tile is two whole numbers, of rows and of columns"),
+        ("near = 0", "near = 0\nrows = 1", "34:1", "rows is true or false, and not 1"),
+        ("near = 0", "near = 0\nproducts = 1.5", "34:1", "products is a fraction of what the device reaches"),
+        ("near = 0", "near = 0\ncache = 1e6", "34:1", "cache is a whole number above 0, and not 1000000.0"),
+        ("near = 0", "near = 0\ncached = 0", "34:1", "cached is a number above 0, and not 0"),
+        ("near = 0", "near = 0\ncache = 1024", "25:1", "cached is missing in kernels"),
+        ("near = 0", "near = 0\nrow = true", "34:1", "did you mean rows?"),
         ("flops = 1e12", "flops = = 1", "5:9", "own.toml is not TOML: Invalid value"),
     ],
 )
