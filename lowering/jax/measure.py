@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,9 @@ from lowering.jax.running import ensure_devices
 _ROUNDS = 5
 _LONG_ENOUGH = 5e-3
 """Seconds from which on the time of a call is dominated by its arithmetic or memory, rather than by the call."""
+_MOST_QUEUED = 32
+_SHARE = 16
+"""The largest operand takes one part of so many of the memory: results of queued calls may take as much each."""
 _DTYPES = ("f32", "bf16", "f16", "f64")
 _TURNS = 1000
 _SENT = (2**12, 2**16, 2**20, 2**22)
@@ -61,11 +65,12 @@ def measure(count: int | None = None) -> MeasuredDevices:
         count = 8 if jax.default_backend() == "cpu" else len(jax.devices())
     devices = ensure_devices(count)
     mesh = Mesh(np.array(devices), ("d",))
-    bandwidth = _memory_bandwidth(mesh)
-    rates = tuple((name, _rate(mesh, name)) for name in _DTYPES if name != "f64" or _jax.config.jax_enable_x64)
+    memory = _memory(devices)
+    bandwidth = _memory_bandwidth(mesh, memory)
+    rates = tuple((name, _rate(mesh, name, memory)) for name in _DTYPES if name != "f64" or _jax.config.jax_enable_x64)
     found = tuple(_collectives(devices))
     kind = "".join(c if c.isalnum() else "-" for c in devices[0].device_kind.lower())
-    return MeasuredDevices(kind, count, rates, bandwidth, _memory(devices), _turn(mesh), found)
+    return MeasuredDevices(kind, count, rates, bandwidth, memory, _turn(mesh), found)
 
 
 def _seconds(function: Callable[..., Any], *arrays: Any) -> float:
@@ -76,6 +81,19 @@ def _seconds(function: Callable[..., Any], *arrays: Any) -> float:
         start = time.perf_counter()
         _jax.block_until_ready(function(*arrays))
         best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _seconds_each(function: Callable[..., Any], *arrays: Any) -> float:
+    """The least time of a call among several that are queued, so that it is not that of waiting for a device."""
+    best = _seconds(function, *arrays)
+    calls = min(max(math.ceil(_ROUNDS * _LONG_ENOUGH / best), 1), _MOST_QUEUED)
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        for _ in range(calls):
+            result = function(*arrays)
+        _jax.block_until_ready(result)
+        best = min(best, (time.perf_counter() - start) / calls)
     return best
 
 
@@ -92,24 +110,29 @@ def _shards(mesh: Mesh, shape: Sequence[int], dtype: Any) -> Any:
     return _make(whole, NamedSharding(mesh, _spec(tuple(mesh.axis_names))))
 
 
-def _rate(mesh: Mesh, name: str) -> float:
-    """flop/s of products of square matrices, which grow until they take long enough."""
+def _rate(mesh: Mesh, name: str, memory: int) -> float:
+    """flop/s of products of square matrices, which grow until they take long enough, as far as the memory allows."""
     dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16, "f64": jnp.float64}[name]
     multiply, best = _on_each(mesh, lambda x: x @ x), 0.0
-    for n in (256, 512, 1024, 2048, 4096, 8192):
-        seconds = _seconds(multiply, _shards(mesh, (n, n), dtype))
+    for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
+        if best and n * n * jnp.dtype(dtype).itemsize > memory / _SHARE:
+            break
+        seconds = _seconds_each(multiply, _shards(mesh, (n, n), dtype))
         best = max(best, 2 * n**3 / seconds)
         if seconds > _LONG_ENOUGH:
             break
     return best
 
 
-def _memory_bandwidth(mesh: Mesh) -> float:
-    """bytes/s that are read and written when one is added to every element."""
+def _memory_bandwidth(mesh: Mesh, memory: int) -> float:
+    """bytes/s that are read and written when one is added to every element of an array, which grows until that takes
+    long enough, as far as the memory allows. Smaller ones are found in caches."""
     add, found = _on_each(mesh, lambda x: x + 1), 0.0
-    for size in (2**22, 2**24, 2**26, 2**28):
-        seconds = _seconds(add, _shards(mesh, (size // 4,), jnp.float32))
-        found = max(found, 2 * size / seconds)
+    for size in (2**22, 2**24, 2**26, 2**28, 2**30, 2**32):
+        if found and size > memory / _SHARE:
+            break
+        seconds = _seconds_each(add, _shards(mesh, (size // 4,), jnp.float32))
+        found = 2 * size / seconds
         if seconds > _LONG_ENOUGH:
             break
     return found
