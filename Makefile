@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers paper-costs paper-figures clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip bench-gpu papers paper-costs paper-figures clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -54,6 +54,10 @@ bench-tpu: $(VENV)-tpu/.tpu
 bench-onchip: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
+# Times of XLA's kernels on a GPU, which has to be there, beside those of our model.
+bench-gpu: $(VENV)-gpu/.gpu
+	$(VENV)-gpu/bin/python tests/benchmarks/gpu/on_gpu.py $(CASES) $(if $(WRITE),--write)
+
 # The papers' models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
 papers: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/papers.py $(CASES) $(if $(WRITE),--write)
@@ -99,6 +103,11 @@ $(VENV)-models/.models: pyproject.toml
 $(VENV)-tpu/.tpu: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-tpu
 	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[tpu,train]'
+	@touch $@
+
+$(VENV)-gpu/.gpu: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-gpu
+	$(VENV)-gpu/bin/python -m pip --disable-pip-version-check --quiet install --editable . 'jax[cuda13]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml

@@ -1,4 +1,5 @@
-"""The single ops and the programs of which the model's times are compared with the TPU compiler's estimates.
+"""The single ops and the programs of which the model's times are compared with the TPU compiler's estimates, and with
+times measured on GPUs.
 
 Gathers, scatters, sorts and reversals are not among them, nor what only changes the order in memory of arguments and
 results: of some of their kernels the compiler estimates nothing.

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -16,10 +16,16 @@ Row = tuple[str, ...]
 """Cells, the name of the case first."""
 
 
+def versions(*packages: str) -> str:
+    """What the figures come from: the versions of these packages, by default of the TPU compiler and of JAX."""
+    named = (f"{name} {metadata.version(name)}" for name in packages or ("libtpu", "jax", "jaxlib"))
+    return f"With {', '.join(named)}."
+
+
 @dataclass(frozen=True)
 class Table:
-    """What stands on the page between two comments, `<!-- begin -->` and `<!-- end -->`: what it says of all its rows,
-    and these under `head`, in the order of `names`."""
+    """What stands on the page between two comments, `<!-- begin -->` and `<!-- end -->`: the `versions`, what it says
+    of all its rows, and these under `head`, in the order of `names`."""
 
     begin: str
     end: str
@@ -27,16 +33,17 @@ class Table:
     names: Sequence[str]
     summary: Callable[[Sequence[Row]], str]
     page: Path = PAGE
+    versions: str = field(default_factory=versions)
 
     def put(self, rows: Iterable[Row]) -> None:
         """Writes the page with these rows. Those that other releases gave are dropped."""
         text = self.page.read_text()
         place = re.search(rf"(?<=<!-- {self.begin} -->\n).*?(?=<!-- {self.end} -->)", text, re.DOTALL)
         assert place is not None, f"{self.page} has no place for the table"
-        old = place[0].splitlines()[4:] if releases(place[0]) == releases(versions()) else []
+        old = place[0].splitlines()[4:] if releases(place[0]) == releases(self.versions) else []
         found = {row[0]: row for row in [*map(_read, old), *rows] if len(row) == len(self.head)}
         kept = [found[name] for name in self.names if name in found]
-        lines = [f"{versions()} {self.summary(kept)}", "", line(self.head), line(["---"] * len(self.head))]
+        lines = [f"{self.versions} {self.summary(kept)}", "", line(self.head), line(["---"] * len(self.head))]
         body = "\n".join([*lines, *map(line, kept)])
         self.page.write_text(text[: place.start()] + body + "\n" + text[place.end() :])
 
@@ -47,10 +54,6 @@ def line(cells: Iterable[str]) -> str:
 
 def _read(text: str) -> Row:
     return tuple(cell.strip() for cell in text.strip().removeprefix("|").removesuffix("|").split("|"))
-
-
-def versions() -> str:
-    return f"With {', '.join(f'{name} {metadata.version(name)}' for name in ('libtpu', 'jax', 'jaxlib'))}."
 
 
 def releases(text: str) -> list[tuple[str, int, int, int]]:
