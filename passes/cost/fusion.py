@@ -326,7 +326,7 @@ class Fusion:
                 return []
             only.product = op
             return joined
-        if not all(draft.takes_in for draft in joined) or (self.how.library and self._is_multiplied_in(op, drafts)):
+        if not all(draft.takes_in for draft in joined) or (self.how.library and self._is_apart(op, drafts)):
             return []
         if not _is_per_element(op):
             return joined if len(joined) == 1 and self._is_of_rows(op, joined[0]) else []
@@ -336,11 +336,16 @@ class Fusion:
             return []
         return joined
 
-    def _is_multiplied_in(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> bool:
-        """Whether a kernel would compute the op for its product."""
+    def _is_apart(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> bool:
+        """Whether a library's product would have to compute the op, for itself or at its end, and cannot."""
         if role_of(op) is InKernels.GIVEN:
             return False
-        return any(user is draft.product or user in draft.inside for user in self._users(op) for draft in drafts[user])
+        ends = self._is_in_library(op)
+        return any(
+            draft.product is not None and (user is draft.product or user in draft.inside or not ends)
+            for user in self._users(op)
+            for draft in drafts[user]
+        )
 
     def _is_in_library(self, op: Op) -> bool:
         """Whether a library computes the op at the end of a product."""

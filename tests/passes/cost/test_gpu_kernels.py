@@ -77,6 +77,12 @@ def test_what_else_is_computed_of_a_product_is_another_kernel(end: str) -> None:
     assert [kernel.is_product for kernel in kernels(text)] == [True, False]
 
 
+def test_what_is_added_to_a_product_is_computed_before() -> None:
+    given = "a: f32[64, 256], b: f32[256, 64], d: f32[64, 64]"
+    text = main(given, "o: f32[64, 64]", "t = tanh(d)", "return matmul(a, b) + t")
+    assert moved(text) == [(16, 16), (144, 16)]
+
+
 def test_products_of_products_are_kernels_of_their_own() -> None:
     text = main("a: f32[64, 64], b: f32[64, 64]", "o: f32[64, 64]", "return matmul(matmul(a, b), b)")
     assert moved(text) == [(32, 16), (32, 16)]
