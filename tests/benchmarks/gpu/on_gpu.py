@@ -54,6 +54,7 @@ REST = 2e-3
 """Seconds between two cases."""
 SLACK = 500.0
 """Microseconds by which the clocks of the host and of the GPU may differ in a trace."""
+PERIOD = 1_000_003
 MODULE, _CASE = "jit_device_main", "case "
 """What an SPMD program's module is called in a trace, and what precedes the names of cases."""
 
@@ -165,15 +166,15 @@ def _runs(name: str, compiled: Any, executable: Executable, times: int) -> bool:
 
 
 def _arguments(program: Program) -> list[Any]:
-    """Random arguments of an SPMD program for one device. Integers are below 8."""
+    """Random arguments of an SPMD program for one device, which repeat after `PERIOD` elements: more take longer to
+    make than to use. Integers are below 8."""
     random = np.random.default_rng(0)
     found: list[Any] = []
     for param in program.main.params:
         shape, dtype = (param.of or param.type).shape, np.dtype(param.dtype.numpy)
-        if dtype.kind in "iub":
-            found.append(_jax.device_put(random.integers(0, 2 if dtype.kind == "b" else 8, shape).astype(dtype)))
-        else:
-            found.append(_jax.random.normal(_jax.random.key(len(found)), shape, dtype))
+        most = {"b": 2, "i": 8, "u": 8}.get(dtype.kind)
+        some = random.normal(size=PERIOD) if most is None else random.integers(0, most, PERIOD)
+        found.append(_jax.device_put(np.resize(some.astype(dtype), shape)))
     return found
 
 
