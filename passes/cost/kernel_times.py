@@ -104,7 +104,7 @@ def _time_of(
         if len(kernel.ops) == 1:
             overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
     whole = max(busy, vector, memory) + overhead
-    at_least = memory_seconds(machine, moved)
+    at_least = min(memory_seconds(machine, moved), kernels.seconds(moved))
     return OpTime(compute, at_least, 0.0, found[kernel.heart].flops, moved, 0, max(whole - max(compute, at_least), 0.0))
 
 

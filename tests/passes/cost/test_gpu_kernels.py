@@ -154,6 +154,15 @@ def test_a_cache_has_all_of_what_fits_and_none_of_twice_as_much() -> None:
     assert Kernels(1e9).seconds(500) == 500 / 1e9
 
 
+def test_a_kernel_whose_values_fit_in_the_cache_takes_less_than_by_the_memory() -> None:
+    program = spmdc.partition(
+        spmdc.parse("mesh (x=1)\n" + main("a: f32[1024, 2048]", "o: f32[1024, 2048]", "return tanh(a)"))
+    ).program
+    (time,) = kernel_times(program, machine("h100")).values()
+    assert time.memory == pytest.approx(2 * 2**23 / 4.7e12)
+    assert time.seconds == pytest.approx(time.memory + 1e-6)
+
+
 def test_a_product_reaches_a_fraction_of_the_arithmetic_and_copies_take_kernels() -> None:
     program = spmdc.partition(
         spmdc.parse("mesh (x=1)\n" + main("a: f32[4096, 4096]", "o: f32[4096, 4096]", "return matmul(a, a)"))

@@ -26,7 +26,7 @@ def test_all_machines_are_listed_and_shown(spmdc: Run) -> None:
     assert (figures["clock"], figures["kernels"]["tile"]) == (940e6, [8, 128])
     assert spmdc("machine", "show", "host", "--json").json["kernels"] is None
     shown = spmdc("machine", "show", "h100").out
-    assert "4.7e+12 bytes/s of up to 33,000,000 bytes in the cache" in shown
+    assert "4.7e+12 bytes/s of up to 25,000,000 bytes in the cache" in shown
     assert "tiles" not in shown
 
 
