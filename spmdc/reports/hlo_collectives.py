@@ -115,10 +115,13 @@ def has_unknown_trips(text: str) -> bool:
 def _collectives(
     module: OptimisedModule, computation: Computation, i: Instruction, kind: str, count: int, *, scatters: bool
 ) -> Iterator[XlaCollective]:
-    """An instruction as one collective; an all_reduce of several tensors, some of which are scattered, as two."""
+    """An instruction as one collective; an all_reduce of several tensors, some of which are scattered, as two.
+
+    The result of one that only starts has its operands too, on some backends: those are counted instead.
+    """
     sizes, group = i.sizes, _group(i.rest, module.devices)
-    if i.op.endswith("-start") and kind in ("all_gather", "collective_permute"):
-        sizes = sizes[1:2]
+    if i.op.endswith("-start"):
+        sizes = [size for o in i.operands for size in computation.instructions[o].sizes]
     if kind == "collective_permute":
         listed = _PAIRS.search(i.rest)
         pairs = re.findall(r"(\d+),(\d+)", listed[1]) if listed is not None else []
@@ -136,7 +139,8 @@ def _collectives(
                 yield _among(kind, i.name, group, rest, count)
             return
     operand = {"all_gather": sum(sizes) // len(group), "reduce_scatter": sum(sizes) * len(group)}
-    yield _among(kind, i.name, group, operand.get(kind, sum(sizes)), count)
+    given = sum(sizes) if i.op.endswith("-start") else operand.get(kind, sum(sizes))
+    yield _among(kind, i.name, group, given, count)
 
 
 def _among(kind: str, name: str, group: tuple[int, ...], operand: int, count: int) -> XlaCollective:

@@ -38,10 +38,15 @@ _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
 }
 
 ENTRY %main (p: f32[4,8]) -> f32[4,8] {
+  %p = f32[4,8]{1,0} parameter(0)
+  %q = bf16[2]{0} parameter(1)
   %while.2 = (s32[], f32[4,8]) while(%t), condition=%c, body=%outer, backend_config={"known_trip_count":{"n":"2"}}
   %all-gather = f32[8,8]{1,0} all-gather(%p), replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}, dimensions={0}
   %ags = (f32[4,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%p), replica_groups=mesh['a'=8] {'a':(2)2}, dimensions={0}
   %agd = f32[8,8]{1,0} all-gather-done(%ags)
+  %two = ((f32[4,8], bf16[2]), (f32[8,8], bf16[4])) all-gather-start(%p, %q), replica_groups=[4,2]<=[8]
+  %ars = (f32[4,8]{1,0}, f32[4,8]{1,0}) all-reduce-start(%p), replica_groups=[4,2]<=[8], to_apply=%add
+  %cps = (f32[4,8]{1,0}, f32[4,8]{1,0}, u32[], u32[]) collective-permute-start(%p), source_target_pairs={{0,1}}
   ROOT %reduce-scatter = f32[1,8]{1,0} reduce-scatter(%p), replica_groups={}, dimensions={0}, to_apply=%add
 }
 """
@@ -54,6 +59,9 @@ def test_collectives_are_read_in_every_spelling_and_counted_in_loops() -> None:
         XlaCollective("collective_permute", "collective-permute", 16, 2, 16, pairs=((0, 1), (1, 0))),
         XlaCollective("all_gather", "all-gather", 128, 1, 128, (0, 1)),
         XlaCollective("all_gather", "ags", 128, 1, 128, (0, 2)),
+        XlaCollective("all_gather", "two", 132, 1, 132, (0, 1)),
+        XlaCollective("all_reduce", "ars", 128, 1, 128, (0, 1)),
+        XlaCollective("collective_permute", "cps", 128, 1, 128, pairs=((0, 1),)),
         XlaCollective("reduce_scatter", "reduce-scatter", 224, 1, 256, tuple(range(8))),
     ]
 
