@@ -21,9 +21,11 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
         return f"lax.dot_general({lhs}, {rhs}, {dims})"
     lhs, rhs, source = multiplied(lhs, source), multiplied(rhs, source), multiplied_dtype(source)
     summed = summing_dtype(source, target)
-    if source.kind != summed.kind:
+    # Of complex numbers, XLA has no products for GPUs whose results are wider.
+    widened_first = source.kind != summed.kind or (source.is_complex and source != summed)
+    if widened_first:
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
-    if summed == source or source.kind != summed.kind:
+    if summed == source or widened_first:
         text = f"lax.dot_general({lhs}, {rhs}, {dims})"
     elif summed.is_float and w.module.runs_on_cpu:
         text = f"{w.module.helper('widened_product')}({lhs}, {rhs}, {dims}, {dtype_text(summed)})"
