@@ -238,12 +238,11 @@ def _not_on_shards(function: HostFunction, op: Op, arrays: Sequence[jax.Array], 
 
 def ensure_devices(count: int) -> list[jax.Device]:
     """`count` devices; see `lowering.jax.ensure_devices`."""
-    flagged = _devices_in_flags()
-    already_up = not ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
+    flagged, already_up = _devices_in_flags(), not _ask_for(count)
+    chosen = usual_devices(count)
+    if len(chosen) == count:
+        return chosen
     default, cpu = jax.devices(), _cpu_devices()
-    for devices in (default, cpu):
-        if len(devices) >= count:
-            return list(devices[:count])
     found = max(len(default), len(cpu))
     if flagged is not None:
         raise error(
@@ -264,12 +263,12 @@ def ensure_devices(count: int) -> list[jax.Device]:
     )
 
 
-def usual_device(count: int) -> jax.Device:
-    """One of the devices that a mesh of that size is on by default: of jax's default platform if it has that many, else
-    of the host's CPU."""
-    ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
-    default = jax.devices()
-    return default[0] if len(default) >= count else (_cpu_devices() or default)[0]
+def usual_devices(count: int) -> list[jax.Device]:
+    """The devices of a mesh of that size by default: of jax's default platform if it has that many, else of the host's
+    CPU. There may be fewer."""
+    _ask_for(count)
+    default, cpu = jax.devices(), _cpu_devices()
+    return list((cpu if len(default) < count and cpu else default)[:count])
 
 
 def _cpu_devices() -> list[jax.Device]:
@@ -284,6 +283,10 @@ def _devices_in_flags() -> int | None:
     """The number of devices that the user's XLA_FLAGS request of the host's CPU."""
     found = re.findall(rf"{HOST_DEVICES}=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return int(found[-1]) if found else None
+
+
+def _ask_for(count: int) -> bool:
+    return ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
 
 
 def ask_for_cpu_devices(count: int) -> bool:

@@ -34,7 +34,7 @@ from jax._src.interpreters import mlir as _mlir
 from jax.experimental import checkify, io_callback
 from jax.experimental import jet as _jet
 from jax.interpreters import mlir as jax_mlir
-from jax.sharding import AbstractMesh, AxisType, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxlib import _jax
 from jaxlib.mlir import ir as mlir
 
@@ -218,7 +218,11 @@ def lowered_for(
     platform, such as `jax.lax.platform_dependent`, gets it. `stop` lowers each `jax.lax.stop_gradient`, which JAX drops
     by default.
     """
-    rules = [*_rules_for(platform, call)] if platform != "cpu" else []
+    rules: list[tuple[Any, Callable[..., Any]]] = []
+    if platform != "cpu" or jax.default_backend() != "cpu":
+        rules += _rules_of_callbacks()
+    if platform != "cpu":
+        rules += _rules_for(platform, call)
     if stop is not None:
         rules.append((_ad_util.stop_gradient_p, functools.partial(_by_rule, stop)))
     private: Any = traced
@@ -232,30 +236,34 @@ def _by_rule(rule: LoweringRule, context: Any, *values: Any, **params: Any) -> A
     return rule(context, values, params)
 
 
+_CALLBACKS = (_callback.pure_callback_p, _callback.io_callback_p, _debugging.debug_callback_p, _debugging.debug_print_p)
+_on_cpu: Mapping[Any, Any] = _mlir._platform_specific_lowerings["cpu"]
+_everywhere: Mapping[Any, Any] = _mlir._lowerings
+
+
+def _rules_of_callbacks() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    for primitive in _CALLBACKS:
+        yield primitive, functools.partial(_as_on_cpu, _on_cpu.get(primitive, _everywhere.get(primitive)).rule)
+
+
 def _rules_for(platform: str, call: CallRule) -> Iterator[tuple[Any, Callable[..., Any]]]:
-    """The primitives that JAX would lower otherwise for that platform than for the CPU, and how to lower each."""
-    on_cpu: Mapping[Any, Any] = _mlir._platform_specific_lowerings["cpu"]
-    everywhere: Mapping[Any, Any] = _mlir._lowerings
-    callbacks = (
-        _callback.pure_callback_p,
-        _callback.io_callback_p,
-        _debugging.debug_callback_p,
-        _debugging.debug_print_p,
-    )
-    for primitive in callbacks:
-        yield primitive, functools.partial(_as_on_cpu, on_cpu.get(primitive, everywhere.get(primitive)).rule)
-    for primitive in (on_cpu.keys() | _mlir._platform_specific_lowerings[platform].keys()) - set(callbacks):
-        known = on_cpu.get(primitive, everywhere.get(primitive))
+    """All other primitives that JAX would lower otherwise for that platform than for the CPU, and how to lower each."""
+    for primitive in (_on_cpu.keys() | _mlir._platform_specific_lowerings[platform].keys()) - set(_CALLBACKS):
+        known = _on_cpu.get(primitive, _everywhere.get(primitive))
         yield primitive, known.rule if known is not None else functools.partial(_called, call, primitive)
     pallas: Any = sys.modules.get("jax._src.pallas.pallas_call")
     if pallas is not None:
-        interpreted = everywhere[pallas.pallas_call_p].rule
+        interpreted = _everywhere[pallas.pallas_call_p].rule
         yield pallas.pallas_call_p, functools.partial(_kernel, interpreted, call, pallas.pallas_call_p)
 
 
 def _as_on_cpu(rule: Callable[..., Any], context: Any, *values: Any, **params: Any) -> Any:
     module = context.module_context.replace(platforms=("cpu",), backend=None)
-    return rule(context.replace(module_context=module), *values, **params)
+    inner = context.replace(module_context=module)
+    results = rule(inner, *values, **params)
+    if inner.tokens_out is not None:
+        context.set_tokens_out(inner.tokens_out)
+    return results
 
 
 def _called(rule: CallRule, primitive: Any, context: Any, *values: Any, **params: Any) -> Any:
@@ -276,18 +284,16 @@ def bound_here(primitive: Any, arrays: Sequence[Any], params: Mapping[str, Any])
     mesh = jax.sharding.get_abstract_mesh()
 
     def here(aval: Any) -> Any:
-        spec: Any = jax.sharding.PartitionSpec
-        return _core.ShapedArray(
-            aval.shape, aval.dtype, aval.weak_type, sharding=jax.sharding.NamedSharding(mesh, spec(*[None] * aval.ndim))
-        )
+        spec: Any = PartitionSpec(*[None] * aval.ndim)  # type: ignore[no-untyped-call]
+        return _core.ShapedArray(aval.shape, aval.dtype, aval.weak_type, sharding=NamedSharding(mesh, spec))
 
-    def moved(given: Any) -> Any:
-        if isinstance(given, tuple):
-            return tuple(map(here, given)) if given and all(isinstance(x, _core.ShapedArray) for x in given) else given
-        return given
-
-    found = primitive.bind(*arrays, **{name: moved(given) for name, given in params.items()})
+    moved = {name: tuple(map(here, given)) if _are_types(given) else given for name, given in params.items()}
+    found = primitive.bind(*arrays, **moved)
     return list(found) if primitive.multiple_results else [found]
+
+
+def _are_types(given: Any) -> bool:
+    return type(given) is tuple and all(isinstance(x, _core.ShapedArray) for x in given)
 
 
 def varying(x: Any) -> frozenset[Any]:

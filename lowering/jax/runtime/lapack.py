@@ -71,12 +71,15 @@ def lapack_gtsv(below: jax.Array, diagonal: jax.Array, above: jax.Array, b: jax.
 
 
 def lapack_geev(a: jax.Array, compute_left: int, compute_right: int) -> Sequence[jax.Array]:
-    """Eigenvalues of real matrices, their real and imaginary parts, and eigenvectors on both sides."""
-    values, left, right = lax.linalg.eig(a)
-    return jnp.real(values), jnp.imag(values), left, right, lapack_info(right)
+    """Eigenvalues of real matrices, their real and imaginary parts, and eigenvectors on both sides, where computed."""
+    values, left, right, info = lapack_complex_geev(a, compute_left, compute_right)
+    return jnp.real(values), jnp.imag(values), left, right, info
 
 
 def lapack_complex_geev(a: jax.Array, compute_left: int, compute_right: int) -> Sequence[jax.Array]:
-    """Eigenvalues of complex matrices, and eigenvectors on both sides."""
-    values, left, right = lax.linalg.eig(a)
-    return values, left, right, lapack_info(right)
+    """Eigenvalues of complex matrices, and eigenvectors on both sides, where computed."""
+    sides = [bool(side == ord("V")) for side in (compute_left, compute_right)]
+    values, *found = lax.linalg.eig(a, compute_left_eigenvectors=sides[0], compute_right_eigenvectors=sides[1])
+    vectors = iter(found)
+    left, right = (next(vectors) if side else jnp.zeros(a.shape, values.dtype) for side in sides)
+    return values, left, right, lapack_info(jnp.expand_dims(values, -1))

@@ -23,6 +23,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.mesh import Mesh
+from lowering.jax.running import usual_devices
 from lowering.jax.versions import abstract_mesh, custom_partitioning_name, custom_partitioning_rule, written_in_place
 from spmdc.frontends.jax.annotations import current_mesh
 from spmdc.frontends.stablehlo.attributes import cast
@@ -69,10 +70,10 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
 
 def _mesh(own: Mesh) -> Any:
     """JAX's mesh, with devices if there are enough, because a function may use them."""
-    devices = jax.devices()
+    devices = usual_devices(own.size)
     if len(devices) < own.size:
         return abstract_mesh(own.shape, own.names)
-    return jax.sharding.Mesh(np.array(devices[: own.size]).reshape(own.shape), own.names)
+    return jax.sharding.Mesh(np.array(devices).reshape(own.shape), own.names)
 
 
 def _is_of_keys(aval: Any) -> bool:

@@ -27,7 +27,7 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
-from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, usual_device
+from lowering.jax.running import usual_devices
 from lowering.jax.versions import (
     NotLowered,
     abstract_mesh,
@@ -265,8 +265,7 @@ def _abstract(mesh: MeshLike) -> AbstractMesh:
         abstract: AbstractMesh = mesh.abstract_mesh
         return abstract
     own = mesh_of(mesh)
-    ask_for_cpu_devices(max(own.size, FEWEST_DEVICES))
-    some = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("any",))
+    some = jax.sharding.Mesh(np.array(usual_devices(own.size)[:1]), ("any",))
     return abstract_mesh(own.shape, own.names, some.abstract_mesh.abstract_device)
 
 
@@ -274,7 +273,7 @@ def platform_on(mesh: MeshLike | None) -> str:
     """The platform of the devices that a program over the mesh runs on, unless it is given others."""
     if isinstance(mesh, jax.sharding.Mesh):
         return platform_of(mesh.devices.flat[0])
-    return platform_of(usual_device(mesh_of(mesh).size if mesh is not None else 1))
+    return platform_of(usual_devices(mesh_of(mesh).size if mesh is not None else 1)[0])
 
 
 Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"

@@ -3,6 +3,7 @@ on it, everything else as on the CPU, and what only the platform has is called a
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -93,6 +94,31 @@ def test_python_functions_are_called(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_python_functions_are_called_in_order(platform: str) -> None:
+    told: list[str] = []
+
+    def f(x: Any) -> Any:
+        for name in "ab":
+            jax.debug.callback(functools.partial(told.append, name), ordered=True)
+            x = jax.experimental.io_callback(lambda v: np.asarray(v) + 1, struct(x.shape, x.dtype), x, ordered=True)
+        return x
+
+    (result,) = spmdc.partition(lowered(f, platform, X)).simulate(X)
+    np.testing.assert_array_equal(result, X + 2)
+    assert told == ["a", "b"]
+
+
+def test_python_functions_are_called_by_a_hosts_devices_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def f(x: Any) -> Any:
+        return jax.pure_callback(lambda v: 2 * np.asarray(v), struct(x.shape, x.dtype), x)
+
+    (result,) = spmdc.partition(lowered(f, "cpu", X)).simulate(X)
+    np.testing.assert_array_equal(result, 2 * X)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_a_kernel_is_called_by_each_device_with_whole_arrays(platform: str) -> None:
     program = lowered(lambda x: doubled(x) + 1, platform, X)
     (call,) = ops(program, "opaque")
@@ -138,3 +164,17 @@ def test_products_with_reflectors_are_the_same_without_lapack(kind: Any, left: b
     (call,) = ops(program, "opaque")
     assert "mqr_ffi" in str(call.attrs["target"])
     np.testing.assert_allclose(got, spmdc.evaluate(program, a, scales, c)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.complex64])
+@pytest.mark.parametrize("sides", [(True, True), (False, True), (True, False), (False, False)])
+def test_eigenvectors_are_those_that_are_asked_for_without_lapack(kind: Any, sides: tuple[bool, bool]) -> None:
+    a = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 4)).astype(kind))
+    codes = [np.uint8(ord("V" if side else "N")) for side in sides]
+    helper: Any = lapack.lapack_geev if kind is np.float32 else lapack.lapack_complex_geev
+    *values, left, right, _ = helper(a, *codes)
+    wanted = linalg.eig(a, compute_left_eigenvectors=sides[0], compute_right_eigenvectors=sides[1])
+    found = [values[0] + 1j * values[1] if kind is np.float32 else values[0]]
+    for got, want in zip([*found, *([left] * sides[0]), *([right] * sides[1])], wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert left.shape == right.shape == a.shape
