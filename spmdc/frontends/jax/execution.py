@@ -218,7 +218,7 @@ class Execution:
         function that every call runs, is called with the leaves."""
         self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
-        inputs = self._places.inputs
+        inputs = _laid_out(self._places.inputs, self.signature.in_layouts)
         moved = [*misplaced, *(i for i, bare in enumerate(self._bare) if bare)]
         if moved:
             types = self.signature.avals

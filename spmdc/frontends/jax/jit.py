@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import jax
 from jax.api_util import shaped_abstractify as _abstractify
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
@@ -77,8 +78,8 @@ def jit(
     `jax.jit`.
 
     `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`
-    and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
-    `spmdc.shard` takes; those of results may also be `Format`s. None leaves the choice to propagation, or to the
+    and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s, `Format`s or anything
+    that `spmdc.shard` takes. None leaves the choice to propagation, or to the
     sharding of a committed argument. The mesh need not divide the shapes. Arguments are arrays and numbers in any
     pytree, and hashable values where static. JAX's transformations work inside and outside; inside another `spmdc.jit`,
     the function is a part of the outer program, inlined or not. In code that runs on each device separately, as in
@@ -260,14 +261,16 @@ class Jitted:
         mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
+        layouts = tuple(s.layout if isinstance(s, Format) and isinstance(s.layout, Layout) else None for s in said)
+        said = [s.sharding if isinstance(s, Format) else s for s in said]
         placed = tuple(s if s is not None else placement(leaf, mesh) for s, leaf in zip(said, leaves, strict=True))
         declared = tuple(
             in_type(type_sharding(leaf) or p, mesh, a.shape) for leaf, p, a in zip(leaves, placed, avals, strict=True)
         )
         types = tuple((a.shape, a.dtype, a.weak_type, type(a)) for a in avals)
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
-        key = (tree, types, placed, declared, fixed, own, devices, _settings())
-        return Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
+        key = (tree, types, placed, layouts, declared, fixed, own, devices, _settings())
+        return Call(args, kwargs, leaves, tree, avals, placed, layouts, declared, mesh, key)
 
     def _naming_the_argument(self, problem: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The exception of `jax.jit` for an argument without a type in JAX."""

@@ -90,6 +90,8 @@ class Call:
     tree: Any
     avals: tuple[Any, ...]
     placed: tuple[Placement, ...]
+    layouts: tuple[Any, ...]
+    """The layouts in memory that the user specifies, of each leaf; None for most."""
     declared: tuple[NamedSharding | None, ...]
     mesh: MeshLike
     key: Hashable
@@ -242,6 +244,7 @@ class Specialisation:
             compiler_options=options.compiler_options,
             out_written=tuple((p, *given) for p in returned),
             out_layouts=tuple(p.layout if isinstance(p, Format) else None for p in asked),
+            in_layouts=call.layouts if any(call.layouts) else (),
         )  # fmt: skip
         placed = [*[None] * len(self.captured), *call.placed]
         types = (*map(jax.typeof, self.captured), *call.avals)

@@ -189,6 +189,23 @@ def test_arguments_may_be_in_any_layout_in_memory() -> None:
     np.testing.assert_array_equal(f(columns_first(x), columns_first(rows_whole)), 3 * np.asarray(x))
 
 
+@pytest.mark.parametrize("layout", [Layout((1, 0)), Layout((0, 1)), Layout.AUTO, None])
+def test_the_layout_of_an_argument_may_be_specified(layout: Any) -> None:
+    mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(4, 2), ("x", "y"))
+    x = jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, P("x")))
+    wanted = Format(layout, NamedSharding(mesh, P("x")))
+    f = spmdc.jit(lambda a, b: a * 2 + b["c"], in_shardings=(wanted, {"c": P("y")}))
+    for given in (np.asarray(x), x, columns_first(x), np.asarray(x)):
+        np.testing.assert_array_equal(f(given, {"c": x}), 3 * np.asarray(x))
+    compiled = f.lower(x, {"c": x}).compile()
+    order = (1, 0) if layout == Layout((1, 0)) else (0, 1)
+    assert compiled.input_formats[0][0].layout.major_to_minor == order
+    given = columns_first(x) if order == (1, 0) else x
+    np.testing.assert_array_equal(
+        compiled(given, {"c": jax.device_put(x, NamedSharding(mesh, P("y")))}), 3 * np.asarray(x)
+    )
+
+
 @pytest.mark.parametrize(("layout", "order"), [(Layout((1, 0)), (1, 0)), (Layout.AUTO, (0, 1)), (None, (0, 1))])
 def test_results_are_in_the_layout_that_is_asked_for(layout: Any, order: tuple[int, int]) -> None:
     mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(4, 2), ("x", "y"))
