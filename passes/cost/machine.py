@@ -17,7 +17,7 @@ from passes.cost.machine_file import read_machine
 from passes.cost.measured import Measured
 from passes.cost.network import Link, NetworkDim, Placement, Reach, place, sized
 
-__all__ = ["DEFAULT_MACHINE", "TPU_V3", "Link", "Machine", "machine", "machine_names"]
+__all__ = ["DEFAULT_MACHINE", "TPU_V3", "Link", "Machine", "machine", "machine_called", "machine_names"]
 
 DEFAULT_MACHINE = "tpu-v3"
 _FOLDER = Path(__file__).parent / "machines"
@@ -152,6 +152,13 @@ def machine(spec: str) -> Machine:
         help_text = f"as in {name}:4x4; its dims: {_dims(_shipped(name).network)}"
         raise error("E603", f"{shape[:60]!r} is not the shape of a network", help=help_text)
     return _shipped(name).shaped([int(size) for size in shape.split("x")])
+
+
+def machine_called(kind: str) -> Machine | None:
+    """The machine that JAX calls devices of such a kind after, as in "NVIDIA H100 80GB HBM3"; None if none is known."""
+    words = re.split(r"[^a-z0-9]+", kind.lower())
+    name = next((name for name in machine_names() if name in words), None)
+    return machine(name) if name is not None else None
 
 
 @functools.cache

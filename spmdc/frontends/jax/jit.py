@@ -36,7 +36,7 @@ from lowering.jax.versions import (
     named_axes,
     trace_settings,
 )
-from passes.cost.machine import TPU_V3, Machine
+from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
 from spmdc.frontends.jax.execution import Execution, types_and_shardings, where_invalid
@@ -72,21 +72,22 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     compiler_options: Mapping[str, Any] | None = None,
-    machine: Machine | str = TPU_V3,
+    machine: Machine | str | None = None,
 ) -> Any:
     """A function that computes the same as `function`, partitioned over `mesh` by spmdc. It is called like that of
     `jax.jit`.
 
     `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s, `Format`s or anything
-    that `spmdc.shard` takes. None leaves the choice to propagation, or to the
-    sharding of a committed argument. The mesh need not divide the shapes. Arguments are arrays and numbers in any
-    pytree, and hashable values where static. JAX's transformations work inside and outside; inside another `spmdc.jit`,
-    the function is a part of the outer program, inlined or not. In code that runs on each device separately, as in
-    `shard_map`, and if the function has collectives along an axis of an enclosing transformation, it is a part of the
-    enclosing function, as one of `jax.jit` is. `machine` is what costs are estimated for, as for `spmdc.partition`. The
-    other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned;
-    exceptions of the function itself, and those of `jax.jit` for its options, are passed on.
+    that `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding of a committed argument. The
+    mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
+    JAX's transformations work inside and outside; inside another `spmdc.jit`, the function is a part of the outer
+    program, inlined or not. In code that runs on each device separately, as in `shard_map`, and if the function has
+    collectives along an axis of an enclosing transformation, it is a part of the enclosing function, as one of
+    `jax.jit` is. `machine` is what costs are estimated for, as for `spmdc.partition`; by default the GPUs of the mesh
+    if spmdc knows their kind, otherwise TPU v3. The other options are those of `jax.jit`. Raises SpmdcError if the
+    function cannot be imported or partitioned; exceptions of the function itself, and those of `jax.jit` for its
+    options, are passed on.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -101,7 +102,7 @@ def jit(
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)
     donated = Chosen.of(function, donate_argnums, donate_argnames)
-    found = Machine.of(machine)
+    found = Machine.of(machine) if machine is not None else None
     given = Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options, found)
     return Jitted(function, given)
 

@@ -39,6 +39,7 @@ from lowering.jax.versions import (
     register_custom_partitioning,
     register_inspection,
 )
+from passes.cost.machine import TPU_V3, Machine, machine_called
 from passes.partition.even_results import even_sharding, in_whole_axes
 from passes.rewrite import map_values
 from spmdc.frontends.jax import custom_partitioning
@@ -271,9 +272,19 @@ def _abstract(mesh: MeshLike) -> AbstractMesh:
 
 def platform_on(mesh: MeshLike | None) -> str:
     """The platform of the devices that a program over the mesh runs on, unless it is given others."""
+    return platform_of(_device_on(mesh))
+
+
+def machine_on(mesh: MeshLike) -> Machine:
+    """The machine that these devices are; TPU v3 if spmdc knows none that they are called after."""
+    return machine_called(_device_on(mesh).device_kind) or TPU_V3
+
+
+def _device_on(mesh: MeshLike | None) -> jax.Device:
     if isinstance(mesh, jax.sharding.Mesh):
-        return platform_of(mesh.devices.flat[0])
-    return platform_of(usual_devices(mesh_of(mesh).size if mesh is not None else 1)[0])
+        found: jax.Device = mesh.devices.flat[0]
+        return found
+    return usual_devices(mesh_of(mesh).size if mesh is not None else 1)[0]
 
 
 Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"

@@ -28,6 +28,7 @@ from spmdc.frontends.jax.lowering import (
     Placement,
     entered,
     import_lowered,
+    machine_on,
     placements,
     platform_on,
     uses_values_around,
@@ -77,7 +78,7 @@ class Options:
     donated: Chosen
     keep_unused: bool
     compiler_options: Mapping[str, Any] | None
-    machine: Machine
+    machine: Machine | None
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ class Specialisation:
             traced_on=traced_on,
             effects=lambda: effects,
             out_ranks=[len(a.shape) for a in out_leaves],
-            machine=options.machine,
+            machine=options.machine or machine_on(call.mesh),
             names=[*(f"around[{i}]" for i in range(len(self.captured))), *names],
         )
 

@@ -17,7 +17,6 @@ import datetime
 import gzip
 import json
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -38,7 +37,7 @@ from table import Row, Table, line, versions
 import spmdc
 from ir.program import Program
 from lowering.jax.running import Executable, compile_program
-from passes.cost.machine import Machine, machine, machine_names
+from passes.cost.machine import Machine, machine, machine_called
 from passes.cost.roofline import roofline
 from spmdc.replace_mesh import replace_mesh
 
@@ -234,11 +233,9 @@ def table_of(name: str, measured: Measured) -> Table:
     return Table(begin, end, HEAD, NAMES, summary, PAGE, said)
 
 
-def machine_of(card: str) -> str:
-    """The name of the machine that a kind of devices is. Ends the process if there is none."""
-    words = re.split(r"[^a-z0-9]+", card.lower())
-    found = [name for name in machine_names() if name in words]
-    return found[0] if found else sys.exit(f"there is no machine for {card!r}: name one with --machine")
+def machine_of(card: str) -> Machine:
+    """The machine that a kind of devices is. Ends the process if there is none."""
+    return machine_called(card) or sys.exit(f"there is no machine for {card!r}: name one with --machine")
 
 
 def asked() -> argparse.Namespace:
@@ -263,12 +260,12 @@ def main() -> None:
     names = [name for name in NAMES if all(word in name for word in given.words)]
     if given.read is not None:
         measured = Measured.read(given.read)
-        own = machine(given.machine or machine_of(measured.card))
+        own = machine(given.machine) if given.machine else machine_of(measured.card)
     else:
         device: Mapping[str, str] = {"platform": _jax.default_backend(), "kind": _jax.devices()[0].device_kind}
         if device["platform"] != "gpu" and not given.anywhere:
             sys.exit(f"JAX has no GPU here, only {device['kind']!r}: pip install 'jax[cuda13]', or 'jax[cuda12]'")
-        own = machine(given.machine or machine_of(device["kind"]))
+        own = machine(given.machine) if given.machine else machine_of(device["kind"])
         measured = measure(names, own)
     if given.json is not None:
         measured.write(given.json)

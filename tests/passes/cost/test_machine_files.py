@@ -8,7 +8,7 @@ import pytest
 
 import spmdc
 from passes.cost.kernels import Kernels
-from passes.cost.machine import TPU_V3, Link, Machine, machine_names
+from passes.cost.machine import TPU_V3, Link, Machine, machine_called, machine_names
 
 GOOD = """
 name = "own"
@@ -190,3 +190,19 @@ def test_a_machine_may_be_given_by_its_name() -> None:
 def test_a_shape_leaves_out_the_dims_that_have_a_size() -> None:
     assert spmdc.machine("tpu-v3:4x2") == spmdc.machine("tpu-v3:4x2x2")
     assert [dim.size for dim in spmdc.machine("h100:4").network] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", None),
+        ("TPU v4", None),
+        ("cpu", None),
+    ],
+)
+def test_a_machine_is_found_by_what_jax_calls_its_devices(kind: str, name: str | None) -> None:
+    found = machine_called(kind)
+    assert (found.name if found is not None else None) == name
