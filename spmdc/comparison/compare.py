@@ -170,9 +170,9 @@ def compile_with_xla(job: Job) -> Compiled:
     raise error("E515", f"XLA {_ENDS[outcome]} the program: {last_words(made)}", help=_OUR_SIDE)
 
 
-def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
-    """The job of compiling a program with XLA, and what JAX cannot express of it. Raises SpmdcError (E301, E502, and
-    for the target E516, E517)."""
+def xla_job(program: Program, target: str = "cpu", *, keeps_bf16: bool = False) -> tuple[Job, list[str]]:
+    """The job of compiling a program with XLA, and what JAX cannot express of it. The host's CPU cannot multiply bf16,
+    and gets f16 unless the job `keeps_bf16`. Raises SpmdcError (E301, E502, and for the target E516, E517)."""
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     tpus = parse_target(target)
@@ -189,14 +189,15 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
     source = written.text
     params: tuple[Value | Result, ...] = program.main.params
     ends, ids = (*params, *program.main.results), program.mesh.device_ids
-    sent_as = _SENT_AS if tpus is None else {}
+    is_changed = tpus is None and not keeps_bf16
+    sent_as = _SENT_AS if is_changed else {}
     order = range(program.mesh.size) if tpus is None else order_of(tpus, program.mesh)
     outside = tuple(map(annotated.outside, ends))
     before = tuple(map(annotated.inside, params))
     within = tuple(annotated.spec(annotation.sharding, closed=False) for annotation in annotations)
     behind = tuple(map(annotated.inside, program.main.results))
     job = Job(
-        source=source.replace("jnp.bfloat16", "jnp.float16") if tpus is None else source,
+        source=source.replace("jnp.bfloat16", "jnp.float16") if is_changed else source,
         entry=entry,
         has_64_bits=has_64_bits(program),
         axes=tuple(annotated.axes.sizes.items()),

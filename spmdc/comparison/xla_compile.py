@@ -23,10 +23,16 @@ REFUSALS = (jax.errors.JaxRuntimeError, NotImplementedError)
 
 
 def compile_job(job: Job, names: dict[str, Any], devices: Sequence[jax.Device]) -> Compiled:
-    """The optimised module of a job; `names` are those that its executed text defined. Raises REFUSALS.
+    """The optimised module of a job; `names` are those that its executed text defined. Raises REFUSALS."""
+    compiled, seconds, has_whole_ends = executable_of(job, names, devices)
+    return Compiled(str(compiled.as_text()), seconds, DeviceMemory.of(compiled), has_whole_ends)
 
-    If XLA splits a free parameter or result unevenly, all free ones are replicated.
-    """
+
+def executable_of(
+    job: Job, names: dict[str, Any], devices: Sequence[jax.Device]
+) -> tuple[jax.stages.Compiled, float, bool]:
+    """A job as compiled, the seconds of compiling, and whether free parameters and results are replicated: all are if
+    XLA splits one unevenly. Raises REFUSALS."""
     shape, axes = [size for _, size in job.axes], [name for name, _ in job.axes]
     mesh = Mesh(np.array(devices, dtype=object)[list(job.devices)].reshape(shape), axes)
     count = len(job.params)
@@ -37,14 +43,15 @@ def compile_job(job: Job, names: dict[str, Any], devices: Sequence[jax.Device]) 
         inside = [_inside(mesh, x, spec) for x, spec in zip(arrays, job.inside[:count], strict=True)]
         return tuple(_inside(mesh, x, spec) for x, spec in zip(function(*inside), job.inside[count:], strict=True))
 
-    def optimised(ends: Sequence[NamedSharding | None], *, has_whole_ends: bool) -> Compiled:
+    def optimised(
+        ends: Sequence[NamedSharding | None], *, has_whole_ends: bool
+    ) -> tuple[jax.stages.Compiled, float, bool]:
         ins, outs = tuple(ends[:count]), tuple(ends[count:])
         jitted = jax.jit(constrained, in_shardings=ins, out_shardings=outs, keep_unused=True)
         structs = (_struct(shape, dtype) for shape, dtype in job.params)
         start = time.perf_counter()
         compiled = jitted.lower(*structs).compile()
-        seconds = time.perf_counter() - start
-        return Compiled(str(compiled.as_text()), seconds, DeviceMemory.of(compiled), has_whole_ends)
+        return compiled, time.perf_counter() - start, has_whole_ends
 
     wanted = [None if spec is None else _sharding(mesh, spec) for spec in job.ends]
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if job.has_64_bits else nullcontext()
