@@ -17,6 +17,7 @@ from jax.experimental import pallas
 import spmdc
 from ir.program import Op, Program, all_ops
 from lowering.jax.runtime import lapack
+from lowering.jax.versions import abstract_mesh
 from spmdc.frontends.jax.lowering import Lowering, annotate, import_lowered, platform_on
 from spmdc.frontends.jax.shardings import mesh_of
 
@@ -134,8 +135,7 @@ def test_a_kernel_in_a_shard_map_is_called_with_shards_and_is_in_the_module() ->
     def f(x: Any) -> Any:
         return jax.shard_map(doubled, in_specs=P("x"), out_specs=P("x"), check_vma=False)(x) + 1
 
-    mesh = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
-    with jax.sharding.use_abstract_mesh(mesh):
+    with jax.sharding.use_abstract_mesh(abstract_mesh((4, 2), ("x", "y"))):
         partitioned = spmdc.partition(lowered(f, "tpu", X))
     assert not partitioned.collectives()
     assert not partitioned.warnings
