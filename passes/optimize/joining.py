@@ -11,7 +11,7 @@ The user's collectives in manual regions are not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
@@ -128,32 +128,23 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
 
 
 def _messages(graph: Graph, context: _Context) -> list[_Message]:
-    """The collectives to be joined: of one kind, sent at the same time, and varying over the same axes, so that a
-    result that is equal on all devices does not come to vary with the others."""
-    times = dict(_sent(graph, context))
-    found: dict[object, list[Op]] = {}
-    for op in (op for op in graph if op in times):
-        key = times[op], _kind(op), context.varying.get(op.result)
-        found.setdefault(key, []).append(op)
-    joined: list[_Message] = []
-    for alike in found.values():
-        for group in _that_fit(alike, context.memory_limit):
-            small = frozenset(op for op in group if is_small(context.machine, op))
-            joined.extend(rounds.messages(group, small, context.load) if is_round(group[0]) else [(group,)])
-    return [message for message in joined if len(message) > 1 or len(message[0]) > 1]
+    """The collectives to be joined, by message."""
+    return [message for message in _sent(graph, context) if len(message) > 1 or len(message[0]) > 1]
 
 
-def _sent(graph: Graph, context: _Context) -> Iterator[tuple[Op, int]]:
-    """The candidates, and when each is sent, counted in communicating ops that depend on one another.
+def _sent(graph: Graph, context: _Context) -> Iterator[_Message]:
+    """The messages of the candidates, in the order in which they are sent. Time is counted in communicating ops that
+    depend on one another.
 
-    A candidate waits until another of its kind cannot wait any longer, because the ops that depend on it would then end
-    later than without waiting. All other ops run as soon as possible.
+    A candidate waits until another of its kind with which it shares a message cannot wait any longer, because the ops
+    that depend on it would then end later than without waiting. All other ops run as soon as possible.
     """
     latest = _latest(graph, context)
     missing = {op: len(graph.pred[op]) for op in graph}
     ready = [op for op in graph if not missing[op]]
     waiting: dict[object, list[Op]] = {}
     due: dict[int, list[object]] = {}
+    order = {op: number for number, op in enumerate(graph)}
     time = 0
     while ready or waiting:
         running: list[Op] = []
@@ -167,12 +158,41 @@ def _sent(graph: Graph, context: _Context) -> Iterator[tuple[Op, int]]:
                 running.append(op)
             else:
                 ready.extend(_released(graph.succ[op], missing))
-        for kind in due.pop(time, ()):
-            alike = waiting.pop(kind, [])
-            running.extend(alike)
-            yield from ((op, time) for op in alike)
+        for kind in dict.fromkeys(due.pop(time, ())):
+            alike = sorted(waiting.pop(kind, ()), key=lambda op: order[op])
+            sent = _with_those_due(alike, frozenset(op for op in alike if latest[op] <= time), context)
+            yield from sent
+            now = dict.fromkeys(op for message in sent for each in message for op in each)
+            running.extend(now)
+            if len(now) < len(alike):
+                waiting[kind] = [op for op in alike if op not in now]
         ready = [user for op in running for user in _released(graph.succ[op], missing)]
         time += 1
+
+
+def _with_those_due(ops: Sequence[Op], due: Collection[Op], context: _Context) -> Sequence[_Message]:
+    """The messages with those of these collectives of one kind that are due; others wait if they share none of them."""
+    before = dict(context.load.received)
+    found = _joined_of_one_kind(ops, context)
+    sent = [message for message in found if any(op in due for alike in message for op in alike)]
+    if len(sent) == len(found):
+        return found
+    context.load.received = before
+    return _joined_of_one_kind([op for message in sent for alike in message for op in alike], context)
+
+
+def _joined_of_one_kind(ops: Sequence[Op], context: _Context) -> Sequence[_Message]:
+    """The messages in which these collectives of one kind may be sent at the same time: those that vary over the same
+    axes are joined, so that a result that is equal on all devices does not come to vary with the others."""
+    found: dict[object, list[Op]] = {}
+    for op in ops:
+        found.setdefault(context.varying.get(op.result), []).append(op)
+    joined: list[_Message] = []
+    for alike in found.values():
+        for group in _that_fit(alike, context.memory_limit):
+            small = frozenset(op for op in group if is_small(context.machine, op))
+            joined.extend(rounds.messages(group, small, context.load) if is_round(group[0]) else [(group,)])
+    return joined
 
 
 def _released(users: Iterable[Op], missing: dict[Op, int]) -> Iterator[Op]:

@@ -223,6 +223,23 @@ def test_one_that_nothing_waits_for_waits_for_a_later_one_of_its_kind() -> None:
     assert sent(text) == [("all_reduce", 6, 1), ("all_gather", 3 * (2 + 1) * 4, 1)]
 
 
+def test_a_round_that_shares_no_message_with_those_due_waits_for_later_ones() -> None:
+    """Device 0 receives in the first two, so these are two messages; the third waits for the second, but goes from 1 to
+    2, in one message with the first."""
+    text = """
+        mesh (x=4)
+        def main(a: s32[8@x], b: s32[8@x]) -> (p: s32[8@x]) {
+          p: s32[8@x] = manual(v of s32[8@x] = a, w of s32[8@x] = b) {
+            from_3 = box_permute(v, axes=(x), boxes=[8, 2, 0, 8, 8], round=3)
+            from_2 = box_permute(w, axes=(x), boxes=[8, 2, 0, 8, 8], round=2)
+            from_1 = box_permute(from_2 * w + w, axes=(x), boxes=[16, 4, -24, 10, 10], round=2)
+            return from_1 * from_3 + v
+          }
+          return p
+        }"""
+    assert sent(text) == [("collective_permute", 2 * 4, 1)] * 2
+
+
 def test_what_waits_for_another_is_not_joined_with_it() -> None:
     text = """
         mesh (x=4)
