@@ -40,6 +40,10 @@ def _dims(op: Op) -> tuple[str, ...]:
     return tuple(name for name in (sends.cut, sends.joined) if name)
 
 
+_MOST_WAITING = 32
+"""The most rounds that wait, those that are due soonest, for which room is looked for in the messages of others."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Context:
     """The functions of the program that communicate, the axes that its values vary over, and what limits joining."""
@@ -159,8 +163,10 @@ def _sent(graph: Graph, context: _Context) -> Iterator[_Message]:
             else:
                 ready.extend(_released(graph.succ[op], missing))
         for kind in dict.fromkeys(due.pop(time, ())):
-            alike = sorted(waiting.pop(kind, ()), key=lambda op: order[op])
-            sent = _with_those_due(alike, frozenset(op for op in alike if latest[op] <= time), context)
+            alike = sorted(waiting.pop(kind, ()), key=lambda op: (latest[op], order[op]))
+            due_now = frozenset(op for op in alike if latest[op] <= time)
+            likely = alike[: len(due_now) + _MOST_WAITING] if alike and is_round(alike[0]) else alike
+            sent = _with_those_due(sorted(likely, key=lambda op: order[op]), due_now, context)
             yield from sent
             now = dict.fromkeys(op for message in sent for each in message for op in each)
             running.extend(now)
@@ -175,8 +181,8 @@ def _with_those_due(ops: Sequence[Op], due: Collection[Op], context: _Context) -
     before = dict(context.load.received)
     found = _joined_of_one_kind(ops, context)
     sent = [message for message in found if any(op in due for alike in message for op in alike)]
-    if len(sent) == len(found):
-        return found
+    if len(sent) == len(found) or all(context.load.received[axes] is received for axes, received in before.items()):
+        return sent
     context.load.received = before
     return _joined_of_one_kind([op for message in sent for alike in message for op in alike], context)
 

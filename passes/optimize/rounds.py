@@ -44,6 +44,7 @@ class Load:
 
     def __init__(self, program: Program) -> None:
         self.times = _times(program)
+        self._ends: dict[tuple[Round, Axes], tuple[Places, Places]] = {}
         rounds: dict[Axes, list[tuple[Round, int]]] = {}
         for op, times in self.times.items():
             rounds.setdefault(axes_attr(op.attrs), []).append((rounds_of(op.attrs)[0], times * sent_bytes(op)))
@@ -55,6 +56,14 @@ class Load:
             for each, nbytes in along:
                 self.received[axes] += nbytes * (each.sources(chosen) >= 0)
         self.most = {axes: int(received.max(initial=0)) for axes, received in self.received.items()}
+
+    def ends(self, round: Round, axes: Axes) -> tuple[Places, Places]:
+        """Which of the sampled positions along the axes send in the round, and which receive."""
+        found = self._ends.get((round, axes))
+        if found is None:
+            chosen = self.chosen[axes]
+            found = self._ends[round, axes] = round.receivers(chosen) >= 0, round.sources(chosen) >= 0
+        return found
 
     def takes(self, op: Op, receivers: Places, extra: int) -> bool:
         """Whether these receivers can receive that many more bytes at each run of the op without exceeding the device
@@ -96,8 +105,7 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
         alike.setdefault((rounds_of(op.attrs)[0], None if op in small else op), []).append(op)
     found: list[_Message] = []
     for (round, _), each in alike.items():
-        chosen = load.chosen[axes_attr(each[0].attrs)]
-        senders, receivers = round.receivers(chosen) >= 0, round.sources(chosen) >= 0
+        senders, receivers = load.ends(round, axes_attr(each[0].attrs))
         one = _Message(sum(map(sent_bytes, each)), [tuple(each)], senders, receivers)
         together = next((m for m in found if m.longest == one.longest and m.is_apart_from(one)), None)
         if together is None:

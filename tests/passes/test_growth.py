@@ -13,6 +13,7 @@ from ir.program import callees_first
 from passes.cost.buffers import peak_of
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
+from passes.optimize.joining import join_collectives
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 
 Text = Callable[[int], str]
@@ -119,3 +120,29 @@ def test_what_waits_for_a_sum_is_found_in_time_linear_in_the_operands_of_an_op()
         return lambda: (wanted_whole(program), reduced_anyway(program, ()))
 
     assert growth(asked, (10, 80)) < 1.3
+
+
+def rounds_that_wait_for_their_turns(count: int) -> str:
+    """A chain of large shifts, with shifts of other tensors that are needed one after another: none can share a message
+    with another, because all devices send and receive in each."""
+    given = ", ".join(f"a{i}: f32[64@x, 200000]" for i in range(count))
+    turns = "".join(
+        f"""
+          s{i} = concatenate([a{i}[1:], a{i}[:1]], dim=0)
+          h{i + 1} = tanh(concatenate([h{i}[1:], h{i}[:1]], dim=0)) * s{i}"""
+        for i in range(count)
+    )
+    return f"""
+        mesh (x=8)
+        def main(b: f32[64@x, 200000], {given}) -> (o: f32[64@x, 200000]) {{
+          h0 = b{turns}
+          return h{count}
+        }}"""
+
+
+def test_room_for_rounds_that_wait_is_found_in_time_linear_in_the_program() -> None:
+    def work(count: int) -> Callable[[], object]:
+        apart = spmdc.partition(spmdc.parse(rounds_that_wait_for_their_turns(count)), passes=spmdc.pipeline()[:-1])
+        return partial(join_collectives, apart.program, spmdc.TPU_V3, spmdc.TPU_V3.memory)
+
+    assert growth(work, (48, 96)) < 1.3
