@@ -11,7 +11,8 @@ user priority; the factor that more tensors share; the larger tensor; the factor
 that does not only repeat the elements of smaller ones; operand order. The size of a tensor that a loop computes anew in
 each iteration is that of all iterations, since it would be sent in each, unless the axis would only cause a reduction
 of its users in each iteration. At last, a tensor on which the axis is still free follows the factor that lost, if that
-saves bytes: fewer arrive of parameters, or fewer are received.
+saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis along a dim, such
+as that of a batch, that it shares with an operand of which the op reduces the dim that the axis splits.
 
 Every axis on every value keeps its reason.
 """
@@ -361,7 +362,8 @@ class _Propagation:
         An axis splits one factor of an op only. A tensor that does not have this factor may have the axis on another.
         It gets it there if parameters then arrive split and this saves twice the bytes that are resharded for it, which
         one device sends and another receives; without such parameters, if devices then receive less. Results may get it
-        as well as operands: a sum over the axis is then scattered along it, or only an operand is gathered.
+        as well as operands: a sum over the axis is then scattered along it, or only an operand is gathered. If that
+        saves nothing, a result may get it beside both factors.
         """
         for number in sorted(self.contested):
             node = self.nodes[number]
@@ -372,15 +374,49 @@ class _Propagation:
                 mine = {f for dim in tensor for f in dim}
                 if position >= given:
                     mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
-                self._try(node, position, self._settled(node, self._claims(node, mine)))
+                lost = self._settled(node, self._claims(node, mine))
+                self._try(node, position, [lost, *(self._beside(node, position) if position >= given else ())])
 
-    def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
+    def _beside(self, node: Node, position: int) -> Iterator[Mapping[int, tuple[Axes, int]]]:
+        """Ways to split a result over an axis that an operand has on a factor that the op reduces, and another tensor
+        on another factor: along each parallel factor of the result that this operand has too. An all_to_all then moves
+        the axis there, and the other operands are gathered."""
+        rule, relation = node.relation.rule, node.relation
+        value, tensor = node.tensors[position], relation.sides[position]
+        split, used = factors_of_dims(rule, tensor, node.axes(position, self.states[value])), self.states[value].used()
+        claims = self._claims(node)
+        for operand, f, axes in claims:
+            if operand >= relation.given or rule.factors[f].kind is not FactorKind.REDUCTION:
+                continue
+            both = sorted(_alone(tensor) & _alone(relation.sides[operand]))
+            for axis in axes:
+                is_contested = any(g != f and axis in others for _, g, others in claims)
+                for g in both if is_contested and axis not in used else ():
+                    wanted = (*split.get(g, ()), axis)
+                    if rule.factors[g].size % axes_size(wanted) == 0:
+                        yield {g: (wanted, operand)}
+
+    def _try(self, node: Node, position: int, ways: Iterable[Mapping[int, tuple[Axes, int]]]) -> None:
+        """Spreads the wanted axes of the first way that saves enough to one tensor, and from there to others. Axes of
+        ways that do not are not tried again for the same tensors."""
+        tried: list[Learned] = []
+        for wanted in ways:
+            learned, is_worth_it = self._weighed(node, position, wanted)
+            if is_worth_it:
+                return
+            tried.extend(learned)
+        for reason in tried:
+            self.states[reason.value].reserved.add(reason.axis)
+
+    def _weighed(
+        self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]
+    ) -> tuple[Sequence[Learned], bool]:
         """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
-        An axis that was undone is not tried again for the same tensor."""
+        Returns what was learned, and whether it was kept."""
         cuts = set(self.cuts)
         self.learned = []
         if not self._teach(node, position, wanted):
-            return
+            return (), False
         self._enqueue_others(node.tensors[position], node)
         self._drain()
         learned, self.learned = self.learned, []
@@ -396,15 +432,14 @@ class _Propagation:
             arrives = f"{arrive} arrive, " if parameters else ""
             found = f"{node.tensors[position].name} {does} split too: {arrives}{between} are received"
             self.weighed.setdefault(node.number, []).append(found)
-        if is_worth_it:
-            for reason in learned:
-                state = self.states[reason.value]
-                state.axes[reason.dim] = (*state.axes[reason.dim], reason.axis)
-                self._because(reason)
-            return
-        self.cuts = cuts
+        if not is_worth_it:
+            self.cuts = cuts
+            return learned, False
         for reason in learned:
-            self.states[reason.value].reserved.add(reason.axis)
+            state = self.states[reason.value]
+            state.axes[reason.dim] = (*state.axes[reason.dim], reason.axis)
+            self._because(reason)
+        return learned, True
 
     def _forget(self, learned: Sequence[Learned]) -> None:
         """Removes the axes that were added last."""
@@ -477,6 +512,11 @@ class _Propagation:
         reasons = {(names[value], dim): tuple(map(reason, found)) for (value, dim), found in self.reasons.items()}
         conflicts = conflicts_at(self.nodes, self.states, self._order, self.weighed, names)
         return Provenance(reasons, tuple(conflicts))
+
+
+def _alone(tensor: TensorFactors) -> set[int]:
+    """The factors of a tensor's dims that have no other."""
+    return {dim[0] for dim in tensor if len(dim) == 1}
 
 
 def _have_one_factor_each(claims: Iterable[Claim]) -> bool:

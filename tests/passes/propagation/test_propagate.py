@@ -542,6 +542,41 @@ def test_what_nobody_annotated_is_split_by_an_axis_of_another_factor_where_less_
     assert shardings(f"mesh (a=2)\ndef main({program}")[name] == found
 
 
+def test_where_following_the_other_factor_saves_nothing_a_result_is_split_along_its_batch() -> None:
+    """Each layer has its input and the rows of its weights split. Along features, h would be gathered as t is, and
+    neither weight; along the batch, both weights are, and what the layers take and give is exchanged."""
+    program = """
+        mesh (y=4)
+        def main(t: f32[16, 16, 32@y], v: f32[32@y, 32], w: f32[32@y, 32]) -> (o: f32[16, 16, 32@y]) {
+          h = einsum("od,btd->bto", v, t)
+          return einsum("od,btd->bto", w, tanh(h))
+        }"""
+    assert shardings(program)["h"] == "f32[16@y, 16, 32]"
+    found = spmdc.partition(spmdc.parse(program)).collectives()
+    exchanged, weights = 3 * 4 * 16 * 8 * 4, 3 * 4 * 8 * 32
+    assert [(c.kind, c.bytes) for c in found] == [
+        ("all_to_all", exchanged),
+        ("all_gather", 2 * weights),
+        ("all_to_all", exchanged),
+    ]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        # The rows do not divide.
+        "x: f32[15, 32@y], v: f32[32@y, 32], w: f32[32@y, 32]) -> (o: f32[15, 32@y]) {",
+        # The weights are larger than what they are multiplied with.
+        "x: f32[4, 32@y], v: f32[32@y, 32], w: f32[32@y, 32]) -> (o: f32[4, 32@y]) {",
+        # Only one factor has the axis: the sum stays pending.
+        "x: f32[64, 32@y], v: f32[32, 32@y], w: f32[32, 32]) -> (o: f32[64, 32]) {",
+    ],
+)
+def test_a_result_is_not_split_along_its_batch_where_that_is_uneven_or_saves_nothing(program: str) -> None:
+    body = 'h = einsum("od,bd->bo", v, x)\n return einsum("od,bd->bo", w, tanh(h)) }'
+    assert not shardings(f"mesh (y=4)\ndef main({program}\n{body}")["h"].startswith(("f32[15@y", "f32[4@y", "f32[64@y"))
+
+
 @pytest.mark.parametrize(
     ("used", "split"),
     [
