@@ -24,6 +24,7 @@ from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.joined_slices import join_what_is_cut
+from passes.partition.write.cost import bytes_received
 from passes.propagation.propagate import propagate
 from passes.propagation.reasons import Propagated
 from passes.propagation.specialize import specialize
@@ -114,15 +115,29 @@ class MakePlan:
     def apply(self, state: Compilation) -> Compilation:
         if state.plan is not None and state.plan.program is state.program:
             return state
+        propagated = state.propagated
         if state.program.stage == "plan":
             plan = read_plan(state.program, self.options)
-        elif state.propagated is None:
+        elif propagated is None:
             raise InternalError("plan runs after propagate")
         else:
-            joined = join_what_is_cut(state.propagated.program, self.options)
-            used = replace(state.propagated, program=eliminate_dead_code(joined))
-            plan = make_plan(used, self.options, self.decide)
-        return replace(state, program=plan.program, plan=plan, warnings=(*state.warnings, *plan.warnings))
+            propagated, plan = self._of_fewest_bytes(propagated)
+        warnings = (*state.warnings, *plan.warnings)
+        return replace(state, program=plan.program, propagated=propagated, plan=plan, warnings=warnings)
+
+    def _of_fewest_bytes(self, propagated: Propagated) -> tuple[Propagated, Plan]:
+        """The plan, and the propagated program that it is made of: with or without splits of which propagation can only
+        estimate whether they save bytes."""
+        plan = self._planned(propagated)
+        if propagated.otherwise is None:
+            return propagated, plan
+        other = propagated.otherwise()
+        ways = (other, self._planned(other)), (replace(propagated, otherwise=None), plan)
+        return min(ways, key=lambda way: bytes_received(way[1]))
+
+    def _planned(self, propagated: Propagated) -> Plan:
+        joined = join_what_is_cut(propagated.program, self.options)
+        return make_plan(replace(propagated, program=eliminate_dead_code(joined)), self.options, self.decide)
 
 
 @dataclass(frozen=True)

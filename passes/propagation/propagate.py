@@ -46,7 +46,13 @@ def propagate(program: Program) -> Propagated:
 
     A function that is called where other axes are manual than elsewhere becomes one function for each place.
     """
-    return _spread(one_context_each(program)).finish()
+    return _propagated(one_context_each(program), beside=True)
+
+
+def _propagated(program: Program, *, beside: bool) -> Propagated:
+    propagation = _spread(program, beside=beside)
+    found = propagation.finish()
+    return replace(found, otherwise=lambda: _propagated(program, beside=False)) if propagation.split_beside else found
 
 
 Boundary = tuple[tuple[Axes, ...], ...]
@@ -64,8 +70,8 @@ def boundaries(program: Program) -> dict[str, Boundary]:
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
 
 
-def _spread(program: Program) -> _Propagation:
-    """Propagates until nothing changes.
+def _spread(program: Program, *, beside: bool = True) -> _Propagation:
+    """Propagates until nothing changes. Results may be split beside the factors that are claimed if `beside`.
 
     A dim of several factors may be split over an axis of which each factor can take a part, as by a reshape to fewer
     rows than devices. Then the axis is cut there and propagation starts again, at most as often as the axes of the mesh
@@ -73,7 +79,7 @@ def _spread(program: Program) -> _Propagation:
     """
     sub_axes = find_sub_axes(program)
     while True:
-        propagation = _Propagation(PropagationGraph(program, sub_axes))
+        propagation = _Propagation(PropagationGraph(program, sub_axes), beside=beside)
         propagation.spread()
         cut = sub_axes.cut_at(propagation.cuts)
         if cut is sub_axes:
@@ -82,8 +88,12 @@ def _spread(program: Program) -> _Propagation:
 
 
 class _Propagation:
-    def __init__(self, graph: PropagationGraph) -> None:
+    def __init__(self, graph: PropagationGraph, *, beside: bool) -> None:
         self.graph = graph
+        self.beside = beside
+        """Whether results may be split beside the factors that are claimed."""
+        self.split_beside = False
+        """Whether some are."""
         self.nodes, self.nodes_of, self.states = graph.nodes, graph.nodes_of, graph.states
         self.iterations = graph.iterations
         self.reasons: dict[tuple[Value, int], list[Learned]] = {}
@@ -375,7 +385,8 @@ class _Propagation:
                 if position >= given:
                     mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
                 lost = self._settled(node, self._claims(node, mine))
-                self._try(node, position, [lost, *(self._beside(node, position) if position >= given else ())])
+                beside = self._beside(node, position) if position >= given and self.beside else ()
+                self._try(node, position, lost, tuple(beside))
 
     def _beside(self, node: Node, position: int) -> Iterator[Mapping[int, tuple[Axes, int]]]:
         """Ways to split a result over an axis that an operand has on a factor that the op reduces, and another tensor
@@ -396,13 +407,21 @@ class _Propagation:
                     if rule.factors[g].size % axes_size(wanted) == 0:
                         yield {g: (wanted, operand)}
 
-    def _try(self, node: Node, position: int, ways: Iterable[Mapping[int, tuple[Axes, int]]]) -> None:
-        """Spreads the wanted axes of the first way that saves enough to one tensor, and from there to others. Axes of
-        ways that do not are not tried again for the same tensors."""
+    def _try(
+        self,
+        node: Node,
+        position: int,
+        lost: Mapping[int, tuple[Axes, int]],
+        beside: Sequence[Mapping[int, tuple[Axes, int]]],
+    ) -> None:
+        """Spreads the axes of factors that lost to one tensor, and from there to others; if that does not save enough,
+        those of the first way beside them that does. Axes of ways that do not are not tried again for the same tensors.
+        """
         tried: list[Learned] = []
-        for wanted in ways:
+        for wanted in (lost, *beside):
             learned, is_worth_it = self._weighed(node, position, wanted)
             if is_worth_it:
+                self.split_beside = self.split_beside or wanted is not lost
                 return
             tried.extend(learned)
         for reason in tried:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -100,6 +100,17 @@ class Propagated:
     program: Program
     explained: Callable[[], Provenance] = _of_nothing
     steps: int = 0
+    otherwise: Callable[[], Propagated] | None = None
+    """The same without splits that, by an estimate only, save bytes; None if there are none."""
+
+    def changed(self, change: Callable[[Program], Program]) -> Propagated:
+        """The same with the program changed in this way, and so without the splits that may not pay."""
+        other = self.otherwise
+        return replace(
+            self,
+            program=change(self.program),
+            otherwise=None if other is None else lambda: other().changed(change),
+        )
 
     @cached_property
     def _provenance(self) -> Provenance:

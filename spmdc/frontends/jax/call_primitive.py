@@ -144,11 +144,11 @@ class PartitionedCall:
         given, returned = self._placed()
         source = annotate(program, given, returned)
         propagated = propagate(source)
-        held = replace(propagated.propagated, program=held_by_jax(propagated.program, self._out_ranks))
+        held = propagated.propagated.changed(lambda program: held_by_jax(program, self._out_ranks))
         partitioned = partition(replace(propagated, propagated=held), verify=False, machine=self._machine)
         found = replace(partitioned, source=source)
         require_valid(found.program, "partitioning")
-        tell_inspections(held.program, self.mesh)
+        tell_inspections(partitioned.propagated.program, self.mesh)
         return found
 
     @property

@@ -577,6 +577,22 @@ def test_a_result_is_not_split_along_its_batch_where_that_is_uneven_or_saves_not
     assert not shardings(f"mesh (y=4)\ndef main({program}\n{body}")["h"].startswith(("f32[15@y", "f32[4@y", "f32[64@y"))
 
 
+def test_a_split_along_the_batch_that_does_not_save_what_it_was_estimated_to_is_not_planned() -> None:
+    """Propagation estimates each axis by itself, and so takes less than it is for the gather of what is returned."""
+    program = spmdc.parse("""
+        mesh (x=2, y=4)
+        def main(t: f32[16, 32@y, 16@x], v: f32[16@x, 16], w: f32[16, 64]) -> (o: f32[16, 32, 64]{replicated}) {
+          h = einsum("od,btd->bto", v, t)
+          return einsum("btd,do->bto", tanh(h), w)
+        }""")
+    propagated = spmdc.propagate(program)
+    assert "h: f32[16@x, 32@y, 16]" in propagated.text()
+    weights, activations, returned = 8 * 16, 16 * 8 * 8, 3 * 16 * 8 * 16
+    for found in (spmdc.partition(program), spmdc.partition(propagated)):
+        assert found.received_bytes() == 4 * (weights + activations + returned)
+        assert "h: f32[16, 32@y, 16]" in found.why("h")
+
+
 @pytest.mark.parametrize(
     ("used", "split"),
     [
