@@ -110,3 +110,17 @@ declare(
     doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
     in_kernels=InKernels.PRODUCT,
 )
+
+
+def is_matrix_product(op: Op) -> bool:
+    """Whether the op multiplies matrices, in batches or not."""
+    return op.name == "dot_general"
+
+
+def dims_of_product(dot: Op) -> tuple[int, int, int]:
+    """The numbers of rows, columns and summed elements of a dot_general."""
+    lhs, rhs = dot.operands
+    batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
+    summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
+    rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
+    return rows, columns, summed

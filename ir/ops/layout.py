@@ -335,6 +335,11 @@ ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
 """The attributes of a `shard` that only annotates its operand with the sharding of its result."""
 
 
+def is_repetition(op: Op) -> bool:
+    """Whether the op only repeats the elements of its operand."""
+    return op.name == "broadcast_in_dim"
+
+
 def is_annotation(op: Op) -> bool:
     """Whether the op only annotates its operand."""
     return op.name == "shard"

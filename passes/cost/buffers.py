@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 from ir.diagnostics import Diagnostic
 from ir.ops.collective import COLLECTIVES
+from ir.ops.contraction import dims_of_product, is_matrix_product
 from ir.ops.control import is_call, is_loop
 from ir.ops.declaration import InKernels
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
 from ir.records import quickly_made
 from ir.types import TensorType
-from passes.cost.fusion import Fuse, Fusion, Kernel, dims_of_product, fusing, role_of
+from passes.cost.fusion import Fuse, Fusion, Kernel, fusing, role_of
 from passes.cost.kernels import NARROW, Kernels, in_tiles
 from passes.cost.machine import Machine
 
@@ -159,7 +160,7 @@ class _Buffers:
     def _workspace(self, kernel: Kernel) -> int:
         """The bytes that a library takes besides for a kernel's product."""
         product = kernel.heart
-        if self.how.workspace and product.name == "dot_general" and min(dims_of_product(product)) >= NARROW:
+        if self.how.workspace and is_matrix_product(product) and min(dims_of_product(product)) >= NARROW:
             return self.how.workspace
         return 0
 

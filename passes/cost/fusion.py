@@ -26,8 +26,11 @@ from typing import TypeAlias
 from ir.dataflow import Uses, uses_within
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES
+from ir.ops.contraction import is_matrix_product
 from ir.ops.control import is_call
+from ir.ops.creation import constant_value
 from ir.ops.declaration import InKernels
+from ir.ops.layout import is_repetition
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Region, Value, used_inside
 from ir.records import quickly_made
@@ -186,7 +189,7 @@ class Fusion:
     def _copied(self, product: Op) -> tuple[int, ...]:
         """The bytes of operands that are copied in another order before a library multiplies them. What a kernel makes
         for the product alone is made in its order."""
-        if not self.how.library or product.name != "dot_general":
+        if not self.how.library or not is_matrix_product(product):
             return ()
         found: list[int] = []
         for value, side in zip(product.operands, ("lhs", "rhs"), strict=True):
@@ -350,15 +353,15 @@ class Fusion:
     def _is_in_library(self, op: Op) -> bool:
         """Whether a library computes the op at the end of a product."""
         if op.name not in _IN_LIBRARY:
-            return op.name in ("broadcast_in_dim", "constant")
+            return is_repetition(op) or constant_value(op) is not None
         return op.name == "add" or any(map(self._is_constant, op.operands))
 
     def _is_constant(self, value: Value) -> bool:
         """Whether all elements of a value are a number that the program contains."""
         maker = self.makers.get(self.source(value))
-        while maker is not None and maker.name == "broadcast_in_dim":
+        while maker is not None and is_repetition(maker):
             maker = self.makers.get(self.source(maker.operands[0]))
-        return maker is not None and maker.name == "constant"
+        return constant_value(maker) is not None
 
     def _is_of_rows(self, op: Op, draft: _Draft) -> bool:
         """Whether an op reduces rows of which the kernel computes more than their reduction, on the same pass."""
@@ -387,7 +390,7 @@ class Fusion:
     def _is_repeated(self, value: Value) -> bool:
         """Whether a value only repeats the elements of a smaller one."""
         maker = self.makers.get(self.source(value))
-        return maker is not None and (maker.name == "broadcast_in_dim" or role_of(maker) is InKernels.GIVEN)
+        return maker is not None and (is_repetition(maker) or role_of(maker) is InKernels.GIVEN)
 
     def _users(self, op: Op) -> list[Op]:
         return [user for value in op.results for user in self.users.get(value, ())]
@@ -401,7 +404,7 @@ class Fusion:
             return False
         own = {draft.product, *draft.inside}
         return (
-            all(each.name == "dot_general" and not self._is_sliced(each) for each in (op, draft.product))
+            all(is_matrix_product(each) and not self._is_sliced(each) for each in (op, draft.product))
             and all(user in own for user in self._users(op))
             and not any(map(_is_dear, draft.inside))
         )
@@ -464,15 +467,6 @@ def _joint(parts: Sequence[Kernel]) -> Kernel:
 def role_of(op: Op) -> InKernels | None:
     """The role of an op in fusion. None if it runs by itself."""
     return OPS[op.name].role
-
-
-def dims_of_product(dot: Op) -> tuple[int, int, int]:
-    """The numbers of rows, columns and summed elements of a dot_general."""
-    lhs, rhs = dot.operands
-    batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
-    summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
-    rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
-    return rows, columns, summed
 
 
 def _multiplies(user: Op, multiplied: set[Value]) -> bool:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Set
 
 from ir.ops.collective import COLLECTIVES
+from ir.ops.contraction import dims_of_product, is_matrix_product
 from ir.ops.declaration import InKernels
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Region, Value
-from passes.cost.fusion import Fuse, Kernel, dims_of_product, fusing, role_of
+from passes.cost.fusion import Fuse, Kernel, fusing, role_of
 from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
 from passes.cost.model import OpTime, arithmetic_of, dtype_of_arithmetic, memory_seconds, time_of
@@ -124,7 +125,7 @@ def _vector_steps(op: Op) -> float:
 def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:
     """The time of a product's arithmetic, in whole tiles of a matrix unit."""
     rate = machine.flops_of(dtype_of_arithmetic(op))
-    return arithmetic_of(op) / rate if op.name != "dot_general" else tiled_flops(op, tile) / rate
+    return arithmetic_of(op) / rate if not is_matrix_product(op) else tiled_flops(op, tile) / rate
 
 
 def tiled_flops(dot: Op, tile: tuple[int, int]) -> int:
