@@ -213,10 +213,9 @@ def lowered_for(
 ) -> jax.stages.Lowered:
     """A traced function, lowered for a platform ("cpu", "cuda", "tpu", …), in the CPU's ops where there are any.
 
-    Where JAX has a lowering of the CPU's, that is used, or else the one for all platforms. What has neither, such as
-    Pallas kernels, is lowered by `call`. Python functions are called as on the CPU. What asks for the
-    platform, such as `jax.lax.platform_dependent`, gets it. `stop` lowers each `jax.lax.stop_gradient`, which JAX drops
-    by default.
+    Where JAX has a lowering for the CPU, that is used, or else the one for all platforms. What has neither, such as
+    Pallas kernels, is lowered by `call`. Python functions are called as on the CPU. What asks for the platform, such as
+    `jax.lax.platform_dependent`, gets it. `stop` lowers each `jax.lax.stop_gradient`, which JAX drops by default.
     """
     rules: list[tuple[Any, Callable[..., Any]]] = []
     if platform != "cpu" or jax.default_backend() != "cpu":
@@ -237,23 +236,23 @@ def _by_rule(rule: LoweringRule, context: Any, *values: Any, **params: Any) -> A
 
 
 _CALLBACKS = (_callback.pure_callback_p, _callback.io_callback_p, _debugging.debug_callback_p, _debugging.debug_print_p)
-_on_cpu: Mapping[Any, Any] = _mlir._platform_specific_lowerings["cpu"]
-_everywhere: Mapping[Any, Any] = _mlir._lowerings
+_ON_CPU: Mapping[Any, Any] = _mlir._platform_specific_lowerings["cpu"]
+_EVERYWHERE: Mapping[Any, Any] = _mlir._lowerings
 
 
 def _rules_of_callbacks() -> Iterator[tuple[Any, Callable[..., Any]]]:
     for primitive in _CALLBACKS:
-        yield primitive, functools.partial(_as_on_cpu, _on_cpu.get(primitive, _everywhere.get(primitive)).rule)
+        yield primitive, functools.partial(_as_on_cpu, _ON_CPU.get(primitive, _EVERYWHERE.get(primitive)).rule)
 
 
 def _rules_for(platform: str, call: CallRule) -> Iterator[tuple[Any, Callable[..., Any]]]:
     """All other primitives that JAX would lower otherwise for that platform than for the CPU, and how to lower each."""
-    for primitive in (_on_cpu.keys() | _mlir._platform_specific_lowerings[platform].keys()) - set(_CALLBACKS):
-        known = _on_cpu.get(primitive, _everywhere.get(primitive))
+    for primitive in (_ON_CPU.keys() | _mlir._platform_specific_lowerings[platform].keys()) - set(_CALLBACKS):
+        known = _ON_CPU.get(primitive, _EVERYWHERE.get(primitive))
         yield primitive, known.rule if known is not None else functools.partial(_called, call, primitive)
     pallas: Any = sys.modules.get("jax._src.pallas.pallas_call")
     if pallas is not None:
-        interpreted = _everywhere[pallas.pallas_call_p].rule
+        interpreted = _EVERYWHERE[pallas.pallas_call_p].rule
         yield pallas.pallas_call_p, functools.partial(_kernel, interpreted, call, pallas.pallas_call_p)
 
 
