@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ import pytest
 from harness import MESHES, Run
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from test_models import MODELS
+from timed import least_times
 
 import spmdc
 from lowering.jax import ensure_devices
@@ -30,19 +30,6 @@ finish: Any = jax.block_until_ready
 
 def placed(mesh: Mesh, specs: Any) -> Any:
     return jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
-
-
-def least_times(functions: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Seconds of a run of each."""
-    best = dict.fromkeys(functions, math.inf)
-    for call in functions.values():
-        finish(call())
-    for _ in range(ROUNDS):
-        for name, call in functions.items():
-            start = time.perf_counter()
-            finish(call())
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def instructions(executable: Any) -> int:
@@ -60,7 +47,8 @@ def ratios(run: Run, sizes: Mapping[str, int]) -> tuple[float, float]:
     args = [jax.device_put(x, spread(x, where)) for x, where in zip(run.args, inputs, strict=True)]
     jitted = spmdc.jit(function, mesh=mesh, in_shardings=run.in_specs, out_shardings=run.out_specs)
     ours = jitted.lower(*run.args).compile()
-    took = least_times({"jax.jit": lambda: plain(*args), "spmdc.jit": lambda: ours(*args)})
+    found = least_times(ROUNDS, lambda: plain(*args), lambda: ours(*args))
+    took = dict(zip(("jax.jit", "spmdc.jit"), found, strict=True))
     print("  ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in took.items()), end="")
     counts = instructions(ours), instructions(plain)
     print(f"; {counts[0]} and {counts[1]} instructions", end="")

@@ -12,7 +12,7 @@ import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from compiled import Both, both, received
 from harness import MESHES, Run
 from jax.sharding import PartitionSpec
 from placed import PARTS, runs
+from timed import least_times
 from zoo import MODELS
 
 STEPS, CALLS, COMPILED = 40, 200, 2
@@ -77,19 +78,6 @@ def compiled(run: Run, sizes: Mapping[str, int]) -> tuple[Least, Both, Any, Any]
     return least, made, ours, theirs
 
 
-def step_times(*calls: Callable[[], Any]) -> Least:
-    """From a call to its results."""
-    least = Least()
-    for call in calls:
-        finish(call())
-    for _ in range(STEPS):
-        for which, call in enumerate(calls):
-            start = time.perf_counter()
-            finish(call())
-            least.note(which, time.perf_counter() - start)
-    return least
-
-
 def call_times(run: Run, sizes: Mapping[str, int]) -> Least:
     """Until a call returns, of a function of the same arguments that returns them as they are but for the first."""
     first, *rest = run.in_specs
@@ -116,9 +104,9 @@ def _next_to_nothing(*args: Any) -> Any:
 
 def figures(run: Run, sizes: Mapping[str, int]) -> Figures:
     compiling, made, ours, theirs = compiled(run, sizes)
-    step = step_times(lambda: ours(*made.args), lambda: theirs(*made.args))
+    step = least_times(STEPS, lambda: ours(*made.args), lambda: theirs(*made.args))
     sent = received(ours, theirs, made.args)
-    return Figures(step.ratio, compiling.ratio, call_times(run, sizes).ratio, sent)
+    return Figures(step[0] / step[1], compiling.ratio, call_times(run, sizes).ratio, sent)
 
 
 def mean(values: Sequence[float]) -> float:

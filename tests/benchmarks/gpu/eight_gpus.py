@@ -14,16 +14,17 @@ import datetime
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.extend(str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/tpu", ".."))
+sys.path.extend(str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/tpu", "support", ".."))
+
 import jax
 import numpy as np
 from chip_cases import PROGRAMS
 from table import Row, Table, line, versions
+from timed import least_times
 
 import spmdc
 from lowering.jax.running import compile_program
@@ -40,7 +41,6 @@ ALONE = "--xla_gpu_shard_autotuning=false"
 """Without it, each host would wait for what the others find out about kernels."""
 
 _config: Any = jax.config
-finish: Any = jax.block_until_ready
 
 
 def compiled_by_both(name: str, machine: str) -> tuple[Any, Any]:
@@ -72,23 +72,10 @@ def arguments(compiled: Any) -> list[Any]:
     return found
 
 
-def least_times(*calls: Callable[[], Any]) -> list[float]:
-    """Seconds of a run of each."""
-    best = [math.inf] * len(calls)
-    for call in calls:
-        finish(call())
-    for _ in range(ROUNDS):
-        for which, call in enumerate(calls):
-            start = time.perf_counter()
-            finish(call())
-            best[which] = min(best[which], time.perf_counter() - start)
-    return best
-
-
 def row(name: str, machine: str) -> Row:
     both = compiled_by_both(name, machine)
     given = [arguments(each) for each in both]
-    ours, theirs = least_times(lambda: both[0](*given[0]), lambda: both[1](*given[1]))
+    ours, theirs = least_times(ROUNDS, lambda: both[0](*given[0]), lambda: both[1](*given[1]))
     received = [received_in_hlo(each.as_text()) for each in both]
     temporaries = [each.memory_analysis().temp_size_in_bytes for each in both]
     return (
@@ -106,9 +93,10 @@ def _ratio(ours: float, theirs: float) -> str:
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Geometric means."""
+    """Geometric means of the ratios that are known, and not 0."""
     found = list(rows)
-    means = [math.exp(sum(math.log(float(r[i])) for r in found if r[i]) / len(found)) for i in (3, 4, 5)]
+    known = [[float(r[i]) for r in found if float(r[i] or 0)] for i in (3, 4, 5)]
+    means = [math.exp(sum(map(math.log, each)) / max(len(each), 1)) for each in known]
     return "Geometric means: {:.2f} of the bytes, {:.2f} of the temporaries, {:.2f} of the time.".format(*means)
 
 
