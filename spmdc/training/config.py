@@ -261,7 +261,7 @@ class _Fields:
             else:
                 close = difflib.get_close_matches(name, known(), 3, 0.5)
                 first = known()[:12]
-                help = f"there are {', '.join(first)} and {len(known()) - len(first)} others"
-                help = f"did you mean {' or '.join(close)}?" if close else help
+                others = f"there are {', '.join(first)} and {len(known()) - len(first)} others"
+                help = f"did you mean {' or '.join(close)}?" if close else others
                 self.read.wrong(path, f"there are no {last(path)} called {name!r}", help)
         return tuple(value)
