@@ -218,10 +218,9 @@ class Execution:
         function that every call runs, is called with the leaves."""
         self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
-        inputs = _laid_out(self._places.inputs, self.signature.in_layouts)
         moved = [*misplaced, *(i for i, bare in enumerate(self._bare) if bare)]
         if moved:
-            types = self.signature.avals
+            types, inputs = self.signature.avals, _laid_out(self._places.inputs, self.signature.in_layouts)
             given = [arrays[i] if self._bare[i] else _array(arrays[i], types[i].dtype) for i in moved]
             put = jax.device_put(given, [inputs[i] for i in moved])
             for i, x in zip(moved, put, strict=True):
