@@ -24,7 +24,7 @@ from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.joined_slices import join_what_is_cut
-from passes.partition.write.cost import bytes_received
+from passes.partition.write.cost import bytes_received, plan_cost
 from passes.propagation.propagate import propagate
 from passes.propagation.reasons import Propagated
 from passes.propagation.specialize import specialize
@@ -121,19 +121,23 @@ class MakePlan:
         elif propagated is None:
             raise InternalError("plan runs after propagate")
         else:
-            propagated, plan = self._of_fewest_bytes(propagated)
+            propagated, plan = self._cheapest(propagated)
         warnings = (*state.warnings, *plan.warnings)
         return replace(state, program=plan.program, propagated=propagated, plan=plan, warnings=warnings)
 
-    def _of_fewest_bytes(self, propagated: Propagated) -> tuple[Propagated, Plan]:
+    def _cheapest(self, propagated: Propagated) -> tuple[Propagated, Plan]:
         """The plan, and the propagated program that it is made of: with or without splits of which propagation can only
-        estimate whether they save bytes."""
+        estimate what they save. On a network, whose message latencies are known, times decide, and bytes otherwise."""
         plan = self._planned(propagated)
         if propagated.otherwise is None:
             return propagated, plan
         other = propagated.otherwise()
         ways = (other, self._planned(other)), (replace(propagated, otherwise=None), plan)
-        return min(ways, key=lambda way: bytes_received(way[1]))
+        return min(ways, key=lambda way: self._weight(way[1]))
+
+    def _weight(self, plan: Plan) -> float:
+        machine = self.options.machine
+        return plan_cost(plan, machine).seconds if machine.network else bytes_received(plan)
 
     def _planned(self, propagated: Propagated) -> Plan:
         joined = join_what_is_cut(propagated.program, self.options)

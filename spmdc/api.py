@@ -23,7 +23,17 @@ from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
 from passes.cost.buffers import beyond_memory
 from passes.cost.machine import TPU_V3, Link, Machine, machine
 from passes.cost.memory import peak_bytes
-from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
+from passes.manager import (
+    PROPAGATING,
+    Compilation,
+    Hook,
+    MakePlan,
+    Pass,
+    handed_on,
+    planning,
+    run,
+    verify_after_each,
+)
 from passes.manager import pipeline as default_pipeline
 from passes.partition import Decide
 from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum
@@ -252,13 +262,19 @@ def _position(program: Program, name: str) -> int:
     return names.index(name)
 
 
-def propagate(program: Program) -> PropagatedProgram:
-    """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh."""
+def propagate(program: Program, *, weigh: bool = True) -> PropagatedProgram:
+    """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh.
+
+    For some splits, only plans show whether they save bytes: then the program is planned with and without them, as by
+    `partition`, and those that save none are dropped. Without `weigh` they are kept until the result is planned.
+    """
     _check_can_partition(program)
     if program.stage == "plan":
         raise error("E406", "the program is a plan already: its values have shardings", help="partition it")
     start = time.perf_counter()
     state = run(Compilation(program), PROPAGATING)
+    if weigh and state.propagated is not None and state.propagated.otherwise is not None:
+        state = MakePlan(PartitionOptions.on(TPU_V3)).apply(state)
     assert state.propagated is not None
     return PropagatedProgram(state.propagated, time.perf_counter() - start)
 

@@ -51,7 +51,7 @@ def _try_next(program: Program, watch: Stopwatch) -> None:
             spmdc.plan(program)
     elif program.meshes and not is_partitioned(program):
         with watch.step("propagate"):
-            spmdc.propagate(program)
+            spmdc.propagate(program, weigh=False)
 
 
 def _mesh(program: Program) -> str:

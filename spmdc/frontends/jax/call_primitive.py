@@ -143,7 +143,7 @@ class PartitionedCall:
             program = self._imported()
         given, returned = self._placed()
         source = annotate(program, given, returned)
-        propagated = propagate(source)
+        propagated = propagate(source, weigh=False)
         held = propagated.propagated.changed(lambda program: held_by_jax(program, self._out_ranks))
         partitioned = partition(replace(propagated, propagated=held), verify=False, machine=self._machine)
         found = replace(partitioned, source=source)

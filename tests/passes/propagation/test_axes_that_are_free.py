@@ -153,9 +153,10 @@ def test_a_split_along_the_batch_that_does_not_save_what_it_was_estimated_to_is_
           h = einsum("od,btd->bto", v, t)
           return einsum("btd,do->bto", tanh(h), w)
         }""")
-    propagated = spmdc.propagate(program)
-    assert "h: f32[16@x, 32@y, 16]" in propagated.text()
+    estimated, weighed = spmdc.propagate(program, weigh=False), spmdc.propagate(program)
+    assert "h: f32[16@x, 32@y, 16]" in estimated.text()
+    assert "h: f32[16, 32@y, 16]" in weighed.text()
     weights, activations, returned = 8 * 16, 16 * 8 * 8, 3 * 16 * 8 * 16
-    for found in (spmdc.partition(program), spmdc.partition(propagated)):
+    for found in (spmdc.partition(program), spmdc.partition(estimated), spmdc.partition(weighed)):
         assert found.received_bytes() == 4 * (weights + activations + returned)
         assert "h: f32[16, 32@y, 16]" in found.why("h")
