@@ -18,28 +18,39 @@ MAX_DEVICES = 1 << 20
 MAX_AXES = 64
 
 
-@dataclass(frozen=True, slots=True, order=True)
+_AXES: dict[tuple[str, int, int], AxisRef] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class AxisRef:
     """A mesh axis, or a contiguous part of one.
 
     An axis of size n can be seen as a little mesh of its own: the part with `size` s and `pre` p is the
     middle axis when n is written as p · s · rest, major to minor (Shardy writes it `"x":(p)s`).
     A whole axis has pre = 1 and size = n.
+
+    Equal references are the same object: planning compares and hashes them more often than anything else.
     """
 
     name: str
     pre: int
     size: int
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.pre, self.size)))
+    def __new__(cls, name: str, pre: int, size: int) -> AxisRef:
+        key = name, pre, size
+        found = _AXES.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            for field, value in zip(("name", "pre", "size"), key, strict=True):
+                object.__setattr__(found, field, value)
+            found = _AXES.setdefault(key, found)
+        return found
 
-    def __hash__(self) -> int:
-        return self._hash
+    def __lt__(self, other: AxisRef) -> bool:
+        return (self.name, self.pre, self.size) < (other.name, other.pre, other.size)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Strings have different hashes in other processes, so the cached hash is not pickled."""
+        """A copy, and what is unpickled, is the same object again."""
         return AxisRef, (self.name, self.pre, self.size)
 
     @property
