@@ -19,7 +19,7 @@ from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, co
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Value, callee_of, values_of
 from ir.records import quickly_made
-from passes.cost.machine import Machine
+from passes.cost.machine import Link, Machine
 from passes.cost.measured import measured_seconds
 from passes.cost.network import neighbour_seconds, network_seconds
 
@@ -51,8 +51,7 @@ def communication_seconds(machine: Machine, kind: str, axes: Axes, operand_bytes
         if communication_of(kind).kind == "collective_permute":
             return neighbour_seconds(machine.reaches(axes), operand_bytes)
         return network_seconds(kind, machine.reaches(axes), operand_bytes)
-    nbytes = received_bytes(kind, group, operand_bytes)
-    return latency_seconds(machine, kind, axes) + nbytes / _bandwidth(machine, axes)
+    return _seconds_along(kind, machine.links_of(axes), received_bytes(kind, group, operand_bytes))
 
 
 def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tuple[tuple[str, int], ...]:
@@ -69,12 +68,16 @@ def latency_seconds(machine: Machine, kind: str, axes: Iterable[AxisRef]) -> flo
     """Time of the messages of a collective that depend on one another. The latencies of several axes add up."""
     if machine.network:
         return network_seconds(kind, machine.reaches(tuple(axes)), 0)
+    return _latency(kind, machine.links_of(axes))
+
+
+def _latency(kind: str, links: Mapping[Link, int]) -> float:
     messages = communication_of(kind).messages
-    return sum(messages(devices) * link.latency for link, devices in machine.links_of(axes).items())
+    return sum([messages(devices) * link.latency for link, devices in links.items()])
 
 
-def _bandwidth(machine: Machine, axes: Iterable[AxisRef]) -> float:
-    return min(link.bandwidth for link in machine.links_of(axes))
+def _seconds_along(kind: str, links: Mapping[Link, int], received: float) -> float:
+    return _latency(kind, links) + received / min([link.bandwidth for link in links])
 
 
 def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
@@ -87,7 +90,7 @@ def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
         return found
     if machine.network:
         return neighbour_seconds(machine.reaches(axes), nbytes)
-    return latency_seconds(machine, "box_permute", axes) + nbytes / _bandwidth(machine, axes)
+    return _seconds_along("box_permute", machine.links_of(axes), nbytes)
 
 
 def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import shard_size
@@ -27,42 +28,54 @@ class Least:
 
 _NOTHING = Least(0.0, 0.0)
 
+Held = tuple[Sequence[int], Sequence[int]]
+"""For each sampled device, of the indices of a dim that it wants: how many it has, and how many shards contain some of
+them."""
+
 
 class SampledDevices:
     """A few devices for which the bytes that they must receive are counted: those at the beginning or end of each
     axis."""
 
     def __init__(self, axes: Axes) -> None:
-        self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] or [set[AxisRef]()]
-        """For each sampled device the axes along which it is the last one; along the others it is the first."""
+        self.axes = axes
+        self.count = 2 * len(axes) or 1
         self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
         """Whether the sizes of all axes are powers of 2."""
         self._shards: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
-        self._held: dict[tuple[int, Axes, Axes], list[tuple[int, int]]] = {}
+        self._held: dict[tuple[int, Axes], dict[Axes, Held]] = {}
 
-    def held(self, n: int, axes: Axes, wanted: Axes) -> list[tuple[int, int]]:
-        """For each sampled device, of the indices of a dim of size n that it has when the dim is split over `wanted`:
-        how many it has when `axes` split the dim, and how many shards over `axes` contain some of them."""
-        found = self._held.get((n, axes, wanted))
-        if found is None:
-            chunk = max(1, shard_size(n, axes))
-            pairs = zip(self._shards_of(n, axes), self._shards_of(n, wanted), strict=True)
-            found = [(max(0, min(a[1], b[1]) - max(a[0], b[0])), -(-b[1] // chunk) - b[0] // chunk) for a, b in pairs]
-            self._held[n, axes, wanted] = found
-        return found
+    def held(self, n: int, wanted: Axes) -> dict[Axes, Held]:
+        """What sampled devices hold of the indices of a dim of size n that they have when it is split over `wanted`, by
+        the axes that split it now, as far as it is known."""
+        return self._held.setdefault((n, wanted), {})
+
+    def held_over(self, n: int, axes: Axes, wanted: Axes) -> Held:
+        """The same when `axes` split the dim."""
+        chunk = max(1, shard_size(n, axes))
+        pairs = list(zip(self._shards_of(n, axes), self._shards_of(n, wanted), strict=True))
+        own = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs]
+        return own, [-(-b[1] // chunk) - b[0] // chunk for _, b in pairs]
 
     def _shards_of(self, n: int, axes: Axes) -> list[tuple[int, int]]:
         """Where each sampled device's shard of a dim begins and ends."""
         found = self._shards.get((n, axes))
         if found is None:
             chunk = shard_size(n, axes)
-            found = self._shards[n, axes] = []
-            for ends in self.lasts:
-                index = 0
-                for a in axes:
-                    index = index * a.size + (a.size - 1 if a in ends else 0)
-                found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
+            shards = ((i * chunk, (i + 1) * chunk) for i in self._positions(axes))
+            found = self._shards[n, axes] = [(min(n, begin), min(n, end)) for begin, end in shards]
         return found
+
+    def _positions(self, axes: Axes) -> Sequence[int]:
+        """Where each sampled device is along these axes: those that are the last along one axis and the first along all
+        others, then those that are the first along one and the last along all others."""
+        steps: dict[AxisRef, int] = {}
+        end = 1
+        for axis in reversed(axes):
+            steps[axis] = (axis.size - 1) * end
+            end *= axis.size
+        found = [steps.get(axis, 0) for axis in self.axes]
+        return [*found, *(end - 1 - step for step in found)] or (0,)
 
 
 class Bounds:
@@ -75,9 +88,19 @@ class Bounds:
         self.axes = task.source.used | task.target.used
         self.local = task.target.local_shape(task.shape)
         self.size = math.prod(self.local)
+        self._dims = [(n, axes, sampled.held(n, axes)) for n, axes in zip(task.shape, task.target.axes, strict=True)]
+        self._ones = (1,) * sampled.count
 
-    def least(self, sharding: ClosedSharding) -> Least:
-        """The lower bounds from that sharding on.
+    @cached_property
+    def _sizes(self) -> Sequence[int]:
+        """The number of elements that each sampled device has in the end."""
+        found: Sequence[int] = self._ones
+        for n, axes, _ in self._dims:
+            found = [a * b for a, b in zip(found, self.sampled.held_over(n, axes, axes)[0], strict=True)]
+        return found
+
+    def least(self, sharding: ClosedSharding, local: Sequence[int] | None = None) -> Least:
+        """The lower bounds from that sharding on, in which shards have the shape `local`, if it is known already.
 
         The present shards must be read, and the target's written. In a collective over n devices, which takes log2(n)
         messages, the number of devices of which a device has data grows at most n times. If the sizes of all axes are
@@ -85,7 +108,7 @@ class Bounds:
         """
         if sharding == self.target:
             return _NOTHING
-        local = sharding.local_shape(self.shape)
+        local = sharding.local_shape(self.shape) if local is None else local
         pending = math.prod([axis.size for axis, kind in sharding.partial if (axis, kind) not in self.target.partial])
         sources, lacking = self._needed(sharding, local, pending) if self.size else (1, 0.0)
         if self.sampled.are_doubling:
@@ -112,20 +135,17 @@ class Bounds:
         return sources * pending, max(self.size, math.prod(self.shape) * (pending + copies - 2) / devices)
 
     def _needed_by_sampled(self, sharding: ClosedSharding) -> tuple[int, int]:
-        dims = list(zip(self.shape, sharding.axes, self.target.axes, strict=True))
-        held = [self.sampled.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
-        sizes = [self.sampled.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
-        whole = math.prod([n for n, axes, wanted in dims if not axes and not wanted])
-        sources, lacking = 1, 0
-        for i in range(len(self.sampled.lasts) if held else 0):
-            size, mine, shards = 1, 1, 1
-            for have, want in zip(held, sizes, strict=True):
-                size *= want[i][0]
-                mine *= have[i][0]
-                shards *= have[i][1]
-            sources = max(sources, shards if mine or not size else shards + 1)
-            lacking = max(lacking, size - mine)
-        return sources, lacking * whole
+        mine: Sequence[int] = self._ones
+        shards: Sequence[int] = self._ones
+        for axes, (n, wanted, known) in zip(sharding.axes, self._dims, strict=True):
+            held = known.get(axes)
+            if held is None:
+                held = known[axes] = self.sampled.held_over(n, axes, wanted)
+            mine = [a * b for a, b in zip(mine, held[0], strict=True)]
+            shards = [a * b for a, b in zip(shards, held[1], strict=True)]
+        devices = list(zip(shards, mine, self._sizes, strict=True))
+        sources = max([count if own or not size else count + 1 for count, own, size in devices])
+        return max(1, sources), max([size - own for _, own, size in devices])
 
     def _needed_by_groups(self, sharding: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
         """The same if a sum is still pending in the end: the devices that have parts of it must receive what they lack

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from ir.mesh import Axes, DimAxes, axes_size
@@ -37,6 +38,7 @@ class Search:
         self.wanted = {a: dim for dim, axes in enumerate(task.target.axes) for a in axes}
         self.room = room(task)
         self.bounds = bounds
+        self._known: dict[ClosedSharding, tuple[int, float]] = {}
 
     def run(self, bound: float) -> Plan | None:
         """The cheapest path that was found on which no shard is larger than the larger of source and target.
@@ -52,7 +54,8 @@ class Search:
         visited = 0
         while heap and visited < MAX_STATES:
             _, _, seconds, sharding = heapq.heappop(heap)
-            if seconds > best[sharding] or seconds + self.bounds.least(sharding).seconds >= bound:
+            size, rest = self._of(sharding)
+            if seconds > best[sharding] or seconds + rest >= bound:
                 continue
             if sharding == self.target:
                 found, bound = self._plan(came), seconds
@@ -60,16 +63,29 @@ class Search:
             visited += 1
             for step, after in self._steps(sharding):
                 known = min(bound, best.get(after, bound))
-                if seconds >= known or self.task.bytes_of(after) > self.room:
+                if seconds >= known:
                     continue
-                rest = self.bounds.least(after).seconds
-                if seconds + rest >= bound:
+                size_after, rest = self._of(after)
+                if size_after > self.room or seconds + rest >= bound:
                     continue
-                total = seconds + step.cost(self.task, sharding, after)[0]
+                spent, _ = step.cost_of_sizes(self.task, sharding, after, size, size_after)
+                if seconds + spent >= known or seconds + spent + rest >= bound:
+                    continue
+                total = seconds + (spent + step.shift_seconds(self.task, sharding, after))
                 if total < known and total + rest < bound:
                     best[after] = total
                     came[after] = (sharding, step)
                     heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
+        return found
+
+    def _of(self, sharding: ClosedSharding) -> tuple[int, float]:
+        """The bytes of a shard, and the least seconds from there to the target; no bound where a shard is too large."""
+        found = self._known.get(sharding)
+        if found is None:
+            local = sharding.local_shape(self.shape)
+            size = math.ceil(self.task.itemsize * math.prod(local))
+            rest = self.bounds.least(sharding, local).seconds if size <= self.room else 0.0
+            found = self._known[sharding] = size, rest
         return found
 
     def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> Plan:
@@ -177,7 +193,7 @@ class Search:
         """Permutes to other axes for the same shards: of one dim, or of all dims that have as many shards as the
         target's."""
         pending = {a for a, _ in sharding.partial}
-        for dims in self._rearranged(sharding.axes):
+        for dims in dict.fromkeys(self._rearranged(sharding.axes)):
             sub_axes = [a for axes in dims for a in axes]
             if dims != sharding.axes and len(set(sub_axes)) == len(sub_axes) and not pending.intersection(sub_axes):
                 yield permutation(sharding.axes, dims), ClosedSharding(dims, sharding.partial)

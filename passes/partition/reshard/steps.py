@@ -81,9 +81,15 @@ class Step(ABC):
 
     def cost(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> Cost:
         """The cost between two shardings of the task's tensor."""
-        size = task.bytes_of(before) * self.padded(task.shape, before, after)
-        seconds, received = self.cost_of(task.machine, math.ceil(size), task.bytes_of(after))
+        seconds, received = self.cost_of_sizes(task, before, after, task.bytes_of(before), task.bytes_of(after))
         return seconds + self.shift_seconds(task, before, after), received
+
+    def cost_of_sizes(
+        self, task: Task, before: ClosedSharding, after: ClosedSharding, size: int, size_after: int
+    ) -> Cost:
+        """The cost between two shardings, of shards with these bytes, but for shifts of boundaries."""
+        padded = math.ceil(size * self.padded(task.shape, before, after))
+        return self.cost_of(task.machine, padded, size_after)
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
         """The cost of making shards of `after` bytes from shards of `before` bytes with the same boundaries.
