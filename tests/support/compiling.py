@@ -1,15 +1,17 @@
 """Compiles what tests run on devices with XLA's usual optimisations, but without those of LLVM: in a fraction of the
 time.
 
-With JAX 0.10, XLA's older emitter of loops generates LLVM's input. Tests of XLA's compiler itself are marked
-`optimised`, and compiled as for users; so is everything that is measured, and everything that `make soak` runs. Modules
-are written into shared contexts.
+With JAX 0.10, XLA's older emitter of loops generates LLVM's input. Equal modules are compiled once. Tests of XLA's
+compiler itself are marked `optimised`, and compiled as for users; so is everything that is measured, and everything
+that `make soak` runs. Modules are written into shared contexts.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +48,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _optimises = item.path.parent.name in _MEASURED or item.get_closest_marker("optimised") is not None
 
 
+def compiling_cheaply() -> Mapping[str, str]:
+    """The environment of a process that compiles without LLVM's optimisations."""
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _NOT_OPTIMISED.items())
+    return {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
+
+
 def _compile_cheaply(compiler: Any) -> None:
     """Changes the default compiler options; those of a test itself take precedence."""
     from jax.version import __version_info__
@@ -59,6 +67,32 @@ def _compile_cheaply(compiler: Any) -> None:
         return options_for(*args, env_options_overrides=given if _optimises else {**cheap, **given}, **kwargs)
 
     compiler.get_compile_options = options
+    compiler.backend_compile_and_load = _each_once(compiler.backend_compile_and_load)
+
+
+_KEPT = 400
+"""The number of executables that are kept."""
+
+
+def _each_once(compile: Any) -> Any:
+    """The function of JAX that compiles a module: one that equals another but for its locations is compiled once. A
+    sixth of the modules of tests do. Those that call Python are not the same, whatever they say."""
+    kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    @functools.wraps(compile)
+    def compiled(backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any) -> Any:
+        if _optimises or host_callbacks:
+            return compile(backend, module, devices, options, host_callbacks)
+        text = module.operation.get_asm(enable_debug_info=False)
+        key = backend, text, options.SerializeAsString(), tuple(devices)
+        if key not in kept:
+            kept[key] = compile(backend, module, devices, options, host_callbacks)
+        kept.move_to_end(key)
+        if len(kept) > _KEPT:
+            kept.popitem(last=False)
+        return kept[key]
+
+    return compiled
 
 
 _SHARED = 200
