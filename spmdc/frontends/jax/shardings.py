@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
+from jax.sharding import Sharding as JaxSharding
 
 from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
@@ -120,8 +121,9 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
     """The sharding that a user's placement specifies for a value of that rank.
 
     The placement is a `PartitionSpec`, a `NamedSharding` on the same mesh, None (replicated, like an empty
-    PartitionSpec), a string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, or an spmdc
-    Sharding. Raises SpmdcError (E301 to E309); `what` names the value.
+    PartitionSpec), a string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, an spmdc
+    Sharding, or any of JAX's that replicates over as many devices as the mesh has, as that of a single one does. Raises
+    SpmdcError (E301 to E309); `what` names the value.
     """
     if given is None:
         return Sharding.replicate(mesh, rank)
@@ -144,7 +146,12 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
             raise SpmdcError([replace(d, message=f"{what}: {d.message}") for d in problem.diagnostics]) from None
     if isinstance(given, list | tuple) and _is_device_assignment(given):
         return assign_devices(mesh, given, "assigned")
-    raise error("E309", f"{what} cannot be placed by {given!r}", help='write jax.sharding.PartitionSpec("x", None)')
+    message = f"{what} cannot be placed by {given!r}"
+    if isinstance(given, JaxSharding):
+        if given.is_fully_replicated and given.num_devices == mesh.size:
+            return Sharding.replicate(mesh, rank)
+        message += f", over {given.num_devices} of the {mesh.size} devices of the mesh ({mesh})"
+    raise error("E309", message, help='write jax.sharding.PartitionSpec("x", None)')
 
 
 def with_devices(mesh: MeshLike) -> JaxMesh:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.layout import Format, Layout
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import spmdc
 from ir.diagnostics import SpmdcError, error
@@ -171,6 +171,15 @@ def test_an_annotation_that_is_none_is_refused(code: str, annotate: Any) -> None
     with pytest.raises(SpmdcError) as caught:
         spmdc.jit(annotate, mesh=SIZES)(X)
     assert caught.value.diagnostics[0].code == code
+
+
+def test_a_single_device_places_values_on_a_mesh_of_one_and_on_no_larger_one() -> None:
+    devices = ensure_devices(8)
+    alone, one, several = SingleDeviceSharding(devices[0]), Mesh(devices[:1], ("x",)), Mesh(devices[:4], ("x",))
+    f = spmdc.jit(lambda a: a + 1, mesh=one, in_shardings=(alone,), out_shardings=alone)
+    np.testing.assert_array_equal(f(X), np.asarray(X) + 1)
+    with pytest.raises(SpmdcError, match=r"over 1 of the 4 devices of the mesh \(x=4\)"):
+        spmdc.jit(lambda a: a + 1, mesh=several, in_shardings=(alone,))(X)
 
 
 def columns_first(x: Any) -> Any:
