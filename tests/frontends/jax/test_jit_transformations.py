@@ -283,3 +283,21 @@ def test_annotations_go_through_custom_derivatives_checkpoints_and_loops() -> No
         expected = transform(loss)(argument)
         agree(spmdc.jit(transform(loss), mesh=SIZES)(argument), expected)
         agree(transform(spmdc.jit(loss, mesh=SIZES))(argument), expected)
+
+
+@pytest.mark.parametrize("placement", [P("x"), P(None, "x"), P("y", "x")])
+@pytest.mark.parametrize(
+    ("window", "stride", "padding"), [(2, 1, "VALID"), (3, 1, "SAME"), (3, 2, "SAME"), (2, 2, "VALID")]
+)
+def test_the_gradient_of_a_pooling_adds_up_what_windows_that_overlap_select(
+    window: int, stride: int, padding: str, placement: Any
+) -> None:
+    """XLA's partitioner, with which `jax.jit` splits this, is wrong where windows overlap."""
+
+    def slope(a: Any) -> Any:
+        pooled = jax.lax.reduce_window(a, -jnp.inf, jax.lax.max, (window, window), (stride, stride), padding)
+        return jnp.sum(pooled * jnp.arange(pooled.size, dtype=a.dtype).reshape(pooled.shape))
+
+    images = np.random.default_rng(0).permutation(64).reshape(8, 8).astype(np.float32)
+    found = spmdc.jit(jax.grad(slope), mesh=SIZES, in_shardings=(placement,))(images)
+    np.testing.assert_array_equal(found, jax.grad(slope)(images))
