@@ -32,6 +32,8 @@ _MEASURED = ("benchmarks", "outside")
 """The folders of tests whose times are compared with those of `jax.jit`."""
 
 _optimises = False
+_cheap: dict[str, str | int | bool] = {}
+"""The options of tests that are not `optimised`, once JAX is imported; none if the tests soak."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,9 +50,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _optimises = item.path.parent.name in _MEASURED or item.get_closest_marker("optimised") is not None
 
 
-def compiling_cheaply() -> Mapping[str, str]:
-    """The environment of a process that compiles without LLVM's optimisations."""
-    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _NOT_OPTIMISED.items())
+def compiling_alike() -> Mapping[str, str]:
+    """The environment of a process that compiles as the test does, which has imported JAX."""
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _cheap.items() if not _optimises)
     return {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
 
 
@@ -58,13 +60,13 @@ def _compile_cheaply(compiler: Any) -> None:
     """Changes the default compiler options; those of a test itself take precedence."""
     from jax.version import __version_info__
 
-    cheap = {**_NOT_OPTIMISED, **(_WITH_THE_OLDER_EMITTER if __version_info__ < (0, 11) else {})}
+    _cheap.update({**_NOT_OPTIMISED, **(_WITH_THE_OLDER_EMITTER if __version_info__ < (0, 11) else {})})
     options_for = compiler.get_compile_options
 
     @functools.wraps(options_for)
     def options(*args: Any, env_options_overrides: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
         given = env_options_overrides or {}
-        return options_for(*args, env_options_overrides=given if _optimises else {**cheap, **given}, **kwargs)
+        return options_for(*args, env_options_overrides=given if _optimises else {**_cheap, **given}, **kwargs)
 
     compiler.get_compile_options = options
     compiler.backend_compile_and_load = _each_once(compiler.backend_compile_and_load)

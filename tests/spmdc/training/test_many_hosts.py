@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import compiling_alike
 from training import CONFIG, PROGRAM, checkpoints, losses, run_of, written
 
 from ir.diagnostics import SpmdcError
@@ -25,7 +26,8 @@ _ACROSS = PROGRAM.replace("x=2, y=2", "x=1, y=2")
 
 def started(config: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "spmdc", "train", str(config), *options]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe, env=compiling_alike())
 
 
 def steps_of(config: Path) -> int:
@@ -79,7 +81,6 @@ def uninterrupted(devices: object, tmp_path_factory: pytest.TempPathFactory) -> 
     return losses(config)
 
 
-@pytest.mark.optimised
 def test_two_processes_of_which_one_is_killed_are_one_to_the_bit(
     killed: Path, uninterrupted: list[float], tmp_path: Path
 ) -> None:
@@ -91,7 +92,6 @@ def test_two_processes_of_which_one_is_killed_are_one_to_the_bit(
     assert losses(config) == uninterrupted
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize(("x", "y"), [(2, 2), (2, 1)])
 def test_a_run_that_was_killed_goes_on_on_other_devices(
     x: int, y: int, killed: Path, uninterrupted: list[float], tmp_path: Path

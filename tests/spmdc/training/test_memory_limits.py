@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command_line import Run as Command
 from command_line import spmdc as spmdc
-from compiling import compiling_cheaply
+from compiling import compiling_alike
 from training import CONFIG, PROGRAM, losses, run_of, written
 
 from ir.diagnostics import SpmdcError
@@ -105,6 +105,6 @@ def test_what_is_computed_again_is_among_the_figures(spmdc: Command) -> None:
 def test_several_processes_say_once_what_is_computed_again(tmp_path: Path) -> None:
     config = written(tmp_path, limited(str(LIMIT)).replace("steps = 6", "steps = 1"), DEEP)
     command = [sys.executable, "-m", "spmdc", "train", str(config), "--processes", "2"]
-    ended = subprocess.run(command, env=compiling_cheaply(), text=True, capture_output=True, check=True, timeout=300)
+    ended = subprocess.run(command, env=compiling_alike(), text=True, capture_output=True, check=True, timeout=300)
     assert ended.stderr.count("warning[W004]: the gradient takes") == 1
     assert "the loop of hidden" in ended.stderr

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from compiling import compiling_alike
 from training import CONFIG, PHRASES, PROGRAM, checkpoints, losses, run_of, written
 
 import spmdc
@@ -157,7 +158,8 @@ def _killed(config: Path, steps: int, wait: float) -> None:
         return len(log.read_bytes().splitlines()) if log.exists() else 0
 
     most = steps_made() + steps
-    with subprocess.Popen([sys.executable, "-m", "spmdc", "train", str(config)], stdout=subprocess.DEVNULL) as child:
+    command = [sys.executable, "-m", "spmdc", "train", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=compiling_alike()) as child:
         while child.poll() is None and steps_made() < most:
             time.sleep(0.002)
         time.sleep(wait)
@@ -165,7 +167,6 @@ def _killed(config: Path, steps: int, wait: float) -> None:
     checkpoints(config)
 
 
-@pytest.mark.optimised
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 60").replace("every = 2", "every = 5"))
     _killed(config, 23, 0)
