@@ -19,6 +19,7 @@ MAX_AXES = 64
 
 
 _AXES: dict[tuple[str, int, int], AxisRef] = {}
+"""All references, by their fields."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
