@@ -1,9 +1,9 @@
 """Compiles what tests run on devices with XLA's usual optimisations, but without those of LLVM: in a fraction of the
 time.
 
-With JAX 0.10, XLA's older emitter of loops generates LLVM's input. Equal modules are compiled once. Tests of XLA's
-compiler itself are marked `optimised`, and compiled as for users; so is everything that is measured, and everything
-that `make soak` runs. Modules are written into shared contexts.
+With JAX 0.10, XLA's older emitter of loops generates LLVM's input. Tests of XLA's compiler itself are marked
+`optimised`, and compiled as for users; so is everything that is measured, and everything that `make soak` runs. Modules
+are written into shared contexts. Tests of training, in which many runs have the same step, compile equal modules once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ _WITH_THE_OLDER_EMITTER: Mapping[str, str | int | bool] = {
 _MEASURED = ("benchmarks", "outside")
 """The folders of tests whose times are compared with those of `jax.jit`."""
 
+_REPEATING = ("training",)
+"""The folders of tests that compile equal modules once. They must not look at locations within what is compiled."""
+
 _optimises = False
+_repeats = False
 _cheap: dict[str, str | int | bool] = {}
 """The options of tests that are not `optimised`, once JAX is imported; none if the tests soak."""
 
@@ -46,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    global _optimises
+    global _optimises, _repeats
+    _repeats = item.path.parent.name in _REPEATING
     _optimises = item.path.parent.name in _MEASURED or item.get_closest_marker("optimised") is not None
 
 
@@ -72,18 +77,18 @@ def _compile_cheaply(compiler: Any) -> None:
     compiler.backend_compile_and_load = _each_once(compiler.backend_compile_and_load)
 
 
-_KEPT = 400
+_KEPT = 100
 """The number of executables that are kept."""
 
 
 def _each_once(compile: Any) -> Any:
-    """The function of JAX that compiles a module: one that equals another but for its locations is compiled once. A
-    sixth of the modules of tests do. Those that call Python are not the same, whatever they say."""
+    """The function of JAX that compiles a module. If the test `_repeats`, one that equals another but for its locations
+    is not compiled again. Modules that call Python differ in what they call."""
     kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     @functools.wraps(compile)
     def compiled(backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any) -> Any:
-        if _optimises or host_callbacks:
+        if _optimises or host_callbacks or not _repeats:
             return compile(backend, module, devices, options, host_callbacks)
         text = module.operation.get_asm(enable_debug_info=False)
         key = backend, text, options.SerializeAsString(), tuple(devices)
