@@ -7,12 +7,13 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; the factor that more tensors share; the larger tensor; the factor that is not reduced later; the tensor
-that does not only repeat the elements of smaller ones; operand order. The size of a tensor that a loop computes anew in
-each iteration is that of all iterations, since it would be sent in each, unless the axis would only cause a reduction
-of its users in each iteration. At last, a tensor on which the axis is still free follows the factor that lost, if that
-saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis along a dim, such
-as that of a batch, that it shares with an operand of which the op reduces the dim that the axis splits.
+user priority; the factor that more tensors share; the tensor that does not only repeat the elements of smaller ones;
+more axes; the larger tensor; the factor that is not reduced later; operand order. The size of a tensor that a loop
+computes anew in each iteration is that of all iterations, since it would be sent in each, unless the axis would only
+cause a reduction of its users in each iteration. At last, a tensor on which the axis is still free follows the factor
+that lost, if that saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis
+along a dim, such as that of a batch, that it shares with an operand of which the op reduces the dim that the axis
+splits.
 
 Every axis on every value keeps its reason.
 """
@@ -334,7 +335,7 @@ class _Propagation:
             position, f, axes = claim
             value = node.tensors[position]
             size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
-            return node.relation.ranks[f], -len(axes), -size, f in ending, value in self._repeating, position
+            return node.relation.ranks[f], value in self._repeating, -len(axes), -size, f in ending, position
 
         return order
 

@@ -68,10 +68,10 @@ class Conflict:
 
 RULES = (
     "a dim that all tensors of the op share goes first",
+    "a tensor that does not repeat the elements of smaller ones goes first",
     "more axes go first",
     "the larger tensor goes first",
     "a dim that is not reduced later goes first",
-    "a tensor that does not repeat the elements of smaller ones goes first",
     "the earlier operand goes first",
 )
 """The rules that settle conflicts, in order of precedence."""

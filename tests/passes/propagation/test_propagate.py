@@ -344,6 +344,17 @@ def test_axes_cut_in_ways_without_common_refinement_are_refused() -> None:
     assert caught.value.diagnostics[0].code == "E307"
 
 
+def test_a_bias_that_is_split_further_does_not_move_the_batch_of_what_it_is_added_to() -> None:
+    """It is gathered instead, before it is broadcast: all but an eighth of 16 numbers."""
+    program = """
+        mesh (x=2, y=4)
+        def main(h: f32[64@x, 16], w: f32[16, 16], b: f32[16@(x,y)]) -> (o: f32[64, 16]) {
+          return tanh(matmul(h, w) + expand_dims(b, 0))
+        }"""
+    assert shardings(program)["o"].startswith("f32[64@x, 16")
+    assert spmdc.partition(spmdc.parse(program)).received_bytes() <= 14 * 4
+
+
 def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
     text = "mesh (x=2, y=2)\ndef main(a: f32[8@x], b: f32[8@y]) -> (y: f32[8]) {\n  return a + b\n}\n"
     for value in "aby":
