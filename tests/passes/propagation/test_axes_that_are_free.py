@@ -3,10 +3,13 @@ batch."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from propagated import shardings
 
 import spmdc
+from spmdc.api import PropagatedProgram
 
 FREE_WEIGHTS = """
 mesh (a=2)
@@ -145,14 +148,18 @@ def test_a_result_is_not_split_along_its_batch_where_that_is_uneven_or_saves_not
     assert not shardings(f"mesh (y=4)\ndef main({program}\n{body}")["h"].startswith(("f32[15@y", "f32[4@y", "f32[64@y"))
 
 
+CHANGED_BACK = """
+mesh (x=2, y=4)
+def main(t: f32[16, 32@y, 16@x], v: f32[16@x, 16], w: f32[16, 64]) -> (o: f32[16, 32, 64]{replicated}) {
+  h = einsum("od,btd->bto", v, t)
+  return einsum("btd,do->bto", tanh(h), w)
+}
+"""
+
+
 def test_a_split_along_the_batch_that_does_not_save_what_it_was_estimated_to_is_not_planned() -> None:
     """Propagation estimates each axis by itself, and so takes less than it is for the gather of what is returned."""
-    program = spmdc.parse("""
-        mesh (x=2, y=4)
-        def main(t: f32[16, 32@y, 16@x], v: f32[16@x, 16], w: f32[16, 64]) -> (o: f32[16, 32, 64]{replicated}) {
-          h = einsum("od,btd->bto", v, t)
-          return einsum("btd,do->bto", tanh(h), w)
-        }""")
+    program = spmdc.parse(CHANGED_BACK)
     estimated, weighed = spmdc.propagate(program, weigh=False), spmdc.propagate(program)
     assert "h: f32[16@x, 32@y, 16]" in estimated.text()
     assert "h: f32[16, 32@y, 16]" in weighed.text()
@@ -160,3 +167,13 @@ def test_a_split_along_the_batch_that_does_not_save_what_it_was_estimated_to_is_
     for found in (spmdc.partition(program), spmdc.partition(estimated), spmdc.partition(weighed)):
         assert found.received_bytes() == 4 * (weights + activations + returned)
         assert "h: f32[16, 32@y, 16]" in found.why("h")
+
+
+@pytest.mark.parametrize("machine", ["tpu-v4", "tpu-v5e"])
+def test_on_a_network_the_faster_plan_decides_on_splits_along_the_batch(machine: str) -> None:
+    estimated = spmdc.propagate(spmdc.parse(CHANGED_BACK), weigh=False).propagated
+    assert estimated.otherwise is not None
+    ways = replace(estimated, otherwise=None), estimated.otherwise()
+    seconds = [spmdc.plan(PropagatedProgram(way), machine=machine).cost().seconds for way in ways]
+    assert seconds[0] != seconds[1]
+    assert spmdc.plan(spmdc.parse(CHANGED_BACK), machine=machine).cost().seconds == min(seconds)
