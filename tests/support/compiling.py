@@ -57,8 +57,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def compiling_alike() -> Mapping[str, str]:
     """The environment of a process that compiles as the test does, which has imported JAX."""
-    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _cheap.items() if not _optimises)
-    return {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
+    given = os.environ.get("XLA_FLAGS", "").split()
+    flags = [*given, *(f"--{name}={str(value).lower()}" for name, value in _cheap.items() if not _optimises)]
+    # XLA takes a value that is not empty and does not begin with a dash for the name of a file.
+    return {**os.environ, "XLA_FLAGS": " ".join(flags)}
 
 
 def _compile_cheaply(compiler: Any) -> None:
