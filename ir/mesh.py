@@ -42,8 +42,8 @@ class AxisRef:
         found = _AXES.get(key)
         if found is None:
             found = object.__new__(cls)
-            for field, value in zip(("name", "pre", "size"), key, strict=True):
-                object.__setattr__(found, field, value)
+            for slot, value in zip(("name", "pre", "size"), key, strict=True):
+                object.__setattr__(found, slot, value)
             found = _AXES.setdefault(key, found)
         return found
 

@@ -265,18 +265,19 @@ def _position(program: Program, name: str) -> int:
 def propagate(program: Program, *, weigh: bool = True) -> PropagatedProgram:
     """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh.
 
-    For some splits, only plans show whether they save bytes: then the program is planned with and without them, as by
-    `partition`, and those that save none are dropped. Without `weigh` they are kept until the result is planned.
+    Some splits may or may not save bytes, which only a plan shows. The program is then planned for TPU v3 with and
+    without them, and they are kept if they save bytes; without `weigh`, they are kept until the result is planned.
     """
     _check_can_partition(program)
     if program.stage == "plan":
         raise error("E406", "the program is a plan already: its values have shardings", help="partition it")
     start = time.perf_counter()
     state = run(Compilation(program), PROPAGATING)
-    if weigh and state.propagated is not None and state.propagated.otherwise is not None:
-        state = MakePlan(PartitionOptions.on(TPU_V3)).apply(state)
-    assert state.propagated is not None
-    return PropagatedProgram(state.propagated, time.perf_counter() - start)
+    found = state.propagated
+    if weigh and found is not None and found.otherwise is not None:
+        found = MakePlan(PartitionOptions.on(TPU_V3)).apply(state).propagated
+    assert found is not None
+    return PropagatedProgram(found, time.perf_counter() - start)
 
 
 def plan(

@@ -28,10 +28,6 @@ class Least:
 
 _NOTHING = Least(0.0, 0.0)
 
-Held = tuple[Sequence[int], Sequence[int]]
-"""For each sampled device, of the indices of a dim that it wants: how many it has, and how many shards contain some of
-them."""
-
 
 class SampledDevices:
     """A few devices for which the bytes that they must receive are counted: those at the beginning or end of each
@@ -42,33 +38,46 @@ class SampledDevices:
         self.count = 2 * len(axes) or 1
         self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
         """Whether the sizes of all axes are powers of 2."""
-        self._shards: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
-        self._held: dict[tuple[int, Axes], dict[Axes, Held]] = {}
+        self._dims: dict[tuple[int, Axes], SampledDim] = {}
 
-    def held(self, n: int, wanted: Axes) -> dict[Axes, Held]:
-        """What sampled devices hold of the indices of a dim of size n that they have when it is split over `wanted`, by
-        the axes that split it now, as far as it is known."""
-        return self._held.setdefault((n, wanted), {})
-
-    def held_over(self, n: int, axes: Axes, wanted: Axes) -> Held:
-        """The same when `axes` split the dim."""
-        chunk = max(1, shard_size(n, axes))
-        pairs = list(zip(self._shards_of(n, axes), self._shards_of(n, wanted), strict=True))
-        own = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs]
-        return own, [-(-b[1] // chunk) - b[0] // chunk for _, b in pairs]
-
-    def _shards_of(self, n: int, axes: Axes) -> list[tuple[int, int]]:
-        """Where each sampled device's shard of a dim begins and ends."""
-        found = self._shards.get((n, axes))
+    def dim(self, n: int, wanted: Axes) -> SampledDim:
+        """What they have of a dim of size n that is split over `wanted` in the end."""
+        found = self._dims.get((n, wanted))
         if found is None:
-            chunk = shard_size(n, axes)
-            shards = ((i * chunk, (i + 1) * chunk) for i in self._positions(axes))
-            found = self._shards[n, axes] = [(min(n, begin), min(n, end)) for begin, end in shards]
+            found = self._dims[n, wanted] = SampledDim(self.axes, n, wanted)
         return found
 
+
+class SampledDim:
+    """What the sampled devices of a mesh with these axes have of a dim of size n when it is split over some of them,
+    out of what they have when it is split over those that are wanted."""
+
+    def __init__(self, axes: Axes, n: int, wanted: Axes) -> None:
+        self.axes = axes
+        self.n = n
+        self._wanted = self._shards(wanted)
+        self._held: dict[Axes, tuple[Sequence[int], Sequence[int]]] = {}
+        self.wanted = [end - begin for begin, end in self._wanted]
+        """The number of indices that each device wants."""
+
+    def held(self, axes: Axes) -> tuple[Sequence[int], Sequence[int]]:
+        """For each device, of the indices that it wants: how many it has, and how many shards contain some of them."""
+        found = self._held.get(axes)
+        if found is None:
+            chunk = max(1, shard_size(self.n, axes))
+            pairs = zip(self._shards(axes), self._wanted, strict=True)
+            own = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs]
+            found = self._held[axes] = own, [-(-end // chunk) - begin // chunk for begin, end in self._wanted]
+        return found
+
+    def _shards(self, axes: Axes) -> list[tuple[int, int]]:
+        """Where each device's shard begins and ends."""
+        chunk = shard_size(self.n, axes)
+        return [(min(self.n, i * chunk), min(self.n, (i + 1) * chunk)) for i in self._positions(axes)]
+
     def _positions(self, axes: Axes) -> Sequence[int]:
-        """Where each sampled device is along these axes: those that are the last along one axis and the first along all
-        others, then those that are the first along one and the last along all others."""
+        """Where each device is along these axes: those that are the last along one axis and the first along all others,
+        then those that are the first along one and the last along all others."""
         steps: dict[AxisRef, int] = {}
         end = 1
         for axis in reversed(axes):
@@ -88,15 +97,15 @@ class Bounds:
         self.axes = task.source.used | task.target.used
         self.local = task.target.local_shape(task.shape)
         self.size = math.prod(self.local)
-        self._dims = [(n, axes, sampled.held(n, axes)) for n, axes in zip(task.shape, task.target.axes, strict=True)]
+        self._dims = [sampled.dim(n, axes) for n, axes in zip(task.shape, task.target.axes, strict=True)]
         self._ones = (1,) * sampled.count
 
     @cached_property
     def _sizes(self) -> Sequence[int]:
         """The number of elements that each sampled device has in the end."""
         found: Sequence[int] = self._ones
-        for n, axes, _ in self._dims:
-            found = [a * b for a, b in zip(found, self.sampled.held_over(n, axes, axes)[0], strict=True)]
+        for dim in self._dims:
+            found = [a * b for a, b in zip(found, dim.wanted, strict=True)]
         return found
 
     def least(self, sharding: ClosedSharding, local: Sequence[int] | None = None) -> Least:
@@ -137,12 +146,10 @@ class Bounds:
     def _needed_by_sampled(self, sharding: ClosedSharding) -> tuple[int, int]:
         mine: Sequence[int] = self._ones
         shards: Sequence[int] = self._ones
-        for axes, (n, wanted, known) in zip(sharding.axes, self._dims, strict=True):
-            held = known.get(axes)
-            if held is None:
-                held = known[axes] = self.sampled.held_over(n, axes, wanted)
-            mine = [a * b for a, b in zip(mine, held[0], strict=True)]
-            shards = [a * b for a, b in zip(shards, held[1], strict=True)]
+        for axes, dim in zip(sharding.axes, self._dims, strict=True):
+            own, holders = dim.held(axes)
+            mine = [a * b for a, b in zip(mine, own, strict=True)]
+            shards = [a * b for a, b in zip(shards, holders, strict=True)]
         devices = list(zip(shards, mine, self._sizes, strict=True))
         sources = max([count if own or not size else count + 1 for count, own, size in devices])
         return max(1, sources), max([size - own for _, own, size in devices])

@@ -38,7 +38,7 @@ class Search:
         self.wanted = {a: dim for dim, axes in enumerate(task.target.axes) for a in axes}
         self.room = room(task)
         self.bounds = bounds
-        self._known: dict[ClosedSharding, tuple[int, float]] = {}
+        self._found: dict[ClosedSharding, tuple[int, float]] = {}
 
     def run(self, bound: float) -> Plan | None:
         """The cheapest path that was found on which no shard is larger than the larger of source and target.
@@ -80,12 +80,12 @@ class Search:
 
     def _of(self, sharding: ClosedSharding) -> tuple[int, float]:
         """The bytes of a shard, and the least seconds from there to the target; no bound where a shard is too large."""
-        found = self._known.get(sharding)
+        found = self._found.get(sharding)
         if found is None:
             local = sharding.local_shape(self.shape)
             size = math.ceil(self.task.itemsize * math.prod(local))
             rest = self.bounds.least(sharding, local).seconds if size <= self.room else 0.0
-            found = self._known[sharding] = size, rest
+            found = self._found[sharding] = size, rest
         return found
 
     def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> Plan:

@@ -292,7 +292,7 @@ def test_annotations_go_through_custom_derivatives_checkpoints_and_loops() -> No
 def test_the_gradient_of_a_pooling_adds_up_what_windows_that_overlap_select(
     window: int, stride: int, padding: str, placement: Any
 ) -> None:
-    """XLA's partitioner, with which `jax.jit` splits this, is wrong where windows overlap."""
+    """XLA's partitioner, with which `jax.jit` splits this, is wrong where the stride is 1."""
 
     def slope(a: Any) -> Any:
         pooled = jax.lax.reduce_window(a, -jnp.inf, jax.lax.max, (window, window), (stride, stride), padding)
