@@ -9,11 +9,12 @@ import pytest
 from counted import growth
 
 import spmdc
-from ir.program import callees_first
+from ir.program import Value, callees_first
 from passes.cost.buffers import peak_of
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 
 Text = Callable[[int], str]
@@ -114,10 +115,14 @@ def an_op_of_many_operands(count: int) -> str:
     return f"def main(a: f32[4]) -> (r: f32[{4 * count}]) {{\n{parts}\nreturn concatenate({joined}, dim=0) }}"
 
 
+def replicated(value: Value) -> ClosedSharding:
+    return ClosedSharding.replicated(value.type.rank)
+
+
 def test_what_waits_for_a_sum_is_found_in_time_linear_in_the_operands_of_an_op() -> None:
     def asked(count: int) -> Callable[[], object]:
         program = spmdc.parse(an_op_of_many_operands(count))
-        return lambda: (wanted_whole(program), reduced_anyway(program, ()))
+        return lambda: (wanted_whole(program, ()), reduced_anyway(program, (), replicated))
 
     assert growth(asked, (10, 80)) < 1.3
 

@@ -51,13 +51,13 @@ class Facts:
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
         """Values whose reductions are done in any case."""
-        return reduced_anyway(self.program, self.sums)
+        return reduced_anyway(self.program, self.sums, self.shardings.propagated)
 
     @cached_property
     def wanted_whole(self) -> frozenset[Value]:
         """Values that are needed with their reductions done, and not only as operands of ops that commute with
         those."""
-        return wanted_whole(self.program)
+        return wanted_whole(self.program, self.sums)
 
     @cached_property
     def sums(self) -> frozenset[Value]:

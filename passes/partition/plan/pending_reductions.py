@@ -19,18 +19,30 @@ from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, bytes_of
 from passes.signatures import signature_of
 
 
-def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value]:
-    """The values with several uses, one of which needs them reduced, directly or through ops on equally many elements.
-    `sums` are the values that are partial sums if they are computed with operands in their wanted shardings."""
+def reduced_anyway(
+    program: Program, sums: Collection[Value], sharding_of: Callable[[Value], ClosedSharding]
+) -> frozenset[Value]:
+    """The values with several uses, one of which needs them reduced, directly or through ops on equally many elements;
+    or of which several uses need parts that are together as large. `sums` are the values that are partial sums if they
+    are computed with operands in their wanted shardings, by `sharding_of`."""
     found: set[Value] = set()
     uses, reduced = uses_of(program), _never_pending(program, sums)
+
+    def is_needed_in_parts(value: Value, whole: Collection[Value]) -> bool:
+        users = uses.users.get(value, ())
+        if len(users) < 2 or value in reduced:
+            return False
+        parts = (bytes_of(v, sharding_of(v)) for op in users for v in op.results if v in whole)
+        return sum(parts) >= bytes_of(value, sharding_of(value))
+
     for function in program.functions.values():
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
-        _look_back(function.body, whole, reduced, functools.partial(_needed_whole, reduced=reduced, whole=whole))
+        needed = functools.partial(_needed_whole, reduced=reduced, whole=whole)
+        _look_back(function.body, whole, reduced, needed, functools.partial(is_needed_in_parts, whole=whole))
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
 
@@ -74,26 +86,34 @@ def _may_be_pending(op: Op, reduced: Collection[Value], known: Collection[Value]
     return any(all(v not in reduced for v in g) and any(v not in known for v in g) for g in groups)
 
 
-def wanted_whole(program: Program) -> frozenset[Value]:
+def wanted_whole(program: Program, sums: Collection[Value]) -> frozenset[Value]:
     """The values that some op needs reduced, directly or through ops on them alone, and the results of the program.
-    Functions decide themselves when to reduce their arguments."""
+    Functions decide themselves when to reduce their arguments. `sums` are the values that are partial sums if they are
+    computed with operands in their wanted shardings."""
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
+    reduced = known | _never_pending(program, sums)
     for function in program.functions.values():
-        _look_back(function.body, found, known, functools.partial(_wanted_whole, known=known, found=found))
+        needed = functools.partial(_wanted_whole, known=known, reduced=reduced, found=found)
+        _look_back(function.body, found, reduced, needed)
     return frozenset(found)
 
 
 def _look_back(
-    region: Region, found: set[Value], given: Collection[Value], needed: Callable[[Op], Iterable[int]]
+    region: Region,
+    found: set[Value],
+    given: Collection[Value],
+    needed: Callable[[Op], Iterable[int]],
+    is_needed: Callable[[Value], bool] = lambda _: False,
 ) -> None:
-    """Adds the operands that each op needs reduced, from the last op to the first. What is `needed`, as the positions
-    of operands, depends on which operands are `given` and which results are found, and is the same for ops that are
-    alike."""
+    """Adds the operands that each op needs reduced, from the last op to the first, and the results that all of their
+    users together make `is_needed`. What is `needed`, as the positions of operands, depends on which operands are
+    `given` and which results are found, and is the same for ops that are alike."""
     alike: dict[object, Iterable[int]] = {}
     for op in reversed(region.ops):
+        found.update(v for v in op.results if v not in found and is_needed(v))
         for inner in op.regions:
-            _look_back(inner, found, given, needed)
+            _look_back(inner, found, given, needed, is_needed)
         operands = op.operands
         if _takes_all_whole(op):
             found.update(operands)
@@ -115,8 +135,8 @@ def _needed_whole(op: Op, *, reduced: Collection[Value], whole: Collection[Value
     return [i for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
 
 
-def _wanted_whole(op: Op, *, known: frozenset[Value], found: set[Value]) -> Iterable[int]:
-    wanted = _passed_on(op, known, found)
+def _wanted_whole(op: Op, *, known: frozenset[Value], reduced: frozenset[Value], found: set[Value]) -> Iterable[int]:
+    wanted = _passed_on(op, known, reduced, found)
     if not is_call(op):
         wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
     return wanted
@@ -131,10 +151,10 @@ def _known(program: Program) -> frozenset[Value]:
     return frozenset(found)
 
 
-def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
+def _passed_on(op: Op, known: frozenset[Value], reduced: frozenset[Value], found: set[Value]) -> set[int]:
     """The operands that the op needs reduced. One is a single operand that it modifies, such as by adding a number, if
-    its result has as many bytes and is needed reduced. If the result has more bytes than all that the op adds or joins,
-    numbers not counted, every such operand is: reducing it first sends fewer bytes."""
+    its result has as many bytes and is needed reduced. If the result has more bytes than all operands with reductions
+    that the op adds or joins, every such operand is: reducing it first sends fewer bytes."""
     wanted: set[int] = set()
     linearity = signature_of(op).linearity
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
@@ -142,7 +162,7 @@ def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
     made, is_wanted = op.result.type.nbytes, op.result in found
     for linear in linearity:
         sums = {op.operands[i] for i in linear.group} - known
-        taken_of_sums = sum(v.type.nbytes for v in sums)
+        taken_of_sums = sum(v.type.nbytes for v in sums - reduced)
         for position in linear.group:
             value = op.operands[position]
             count, taken = len(sums), taken_of_sums

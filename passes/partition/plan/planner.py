@@ -35,7 +35,9 @@ from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
     Recompute,
+    finest_for,
     is_identity,
+    is_made_of_parts,
     is_recomputable,
     strategy_for,
 )
@@ -286,7 +288,7 @@ class Planner:
         local = partitioned.shardings.get(sharding)
         if local is not None:
             return local
-        made = self._recomputed(partitioned, sharding)
+        made = self._recomputed(partitioned, sharding, span, cause, name)
         if made is None:
             made = self._made_pending(partitioned, sharding, span, cause, name)
         if made is None:
@@ -299,11 +301,22 @@ class Planner:
         partitioned.shardings[sharding] = made
         return made
 
-    def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
-        """The value computed in that sharding; None unless any device can compute any part of it."""
+    def _recomputed(
+        self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
+    ) -> Value | None:
+        """The value computed in that sharding, or in a coarser one and cut; None unless any device can compute any part
+        of it."""
         if partitioned.recompute is None or not sharding.is_plain:
             return None
-        return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
+        op, rule = partitioned.recompute.op, partitioned.recompute.rule
+        source = finest_for(op, rule, sharding)
+        made = partitioned.shardings.get(source) or self._computed(partitioned, op, rule, source)
+        if made is None or source == sharding:
+            return made
+        partitioned.shardings[source] = made
+        value = partitioned.value
+        plan = self.resharder.plan(value.shape, value.dtype.nbytes, source, sharding)
+        return self._resharded(partitioned, plan, source, sharding, span, cause, name or value.name)
 
     def _made_pending(
         self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
@@ -423,7 +436,7 @@ class Planner:
 
     def _way_to_recompute(self, op: Op, rule: FactorRule) -> Recompute | None:
         opdef = OPS[op.name]
-        if not opdef.made_anywhere and (opdef.family != "elementwise" or self.options.recompute == "never"):
+        if not opdef.made_anywhere and (not is_made_of_parts(op) or self.options.recompute == "never"):
             return None
         if isinstance(constant_value(op), tuple):
             return None

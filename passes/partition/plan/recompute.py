@@ -1,6 +1,7 @@
 """Values that devices recompute where they are needed, instead of receiving them.
 
-A device computes its own part of a constant or an iota, and of the results of elementwise ops on these. Any other
+A device computes its own part of a constant or an iota, and of the results of elementwise ops, transposes and reshapes
+on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other
 elementwise op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a
 widened value is sent before it is widened. The same holds for an op that moves elements along a dim, if that dim is
 whole in the requested sharding.
@@ -147,6 +148,23 @@ def is_recomputable(op: Op) -> bool:
     return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or opdef.moves_along)
 
 
+def is_made_of_parts(op: Op) -> bool:
+    """Whether parts of the result are made of parts of the operands, and of no elements at other places along a dim."""
+    opdef = OPS[op.name]
+    return opdef.family == "elementwise" or (opdef.family == "layout" and opdef.has_strategy and not opdef.moves_along)
+
+
+def finest_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSharding:
+    """The sharding of the result in which the op can be split, with as much of that sharding as there is: a reshape of
+    a dim into several is split along the first of these only."""
+    for dim in reversed(range(sharding.rank)):
+        while sharding.axes[dim]:
+            if strategy_for(op, rule, sharding) is not None:
+                return sharding
+            sharding = sharding.with_dim(dim, sharding.axes[dim][:-1])
+    return sharding
+
+
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
     """How the op is split so that its result has that sharding; None if that is not possible."""
     factors = factors_of_dims(rule, rule.results[0], sharding.axes)
@@ -177,6 +195,8 @@ class Estimate:
         self.read_by_products = read_by_products
         self._there: set[tuple[Value, ClosedSharding]] = set()
         self._ops_left = _MOST_OPS
+        self._used: Counter[Value] = Counter()
+        """How often the ops that make the value, and those that make their operands, use each value."""
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
         """The cost of recomputing a value in that sharding, if it is less than that of the reshard by `plan`; or equal,
@@ -186,6 +206,24 @@ class Estimate:
         Operands with a pending reduction are not reduced for this, because rounding would differ between a reduction
         before the op and one after it.
         """
+        if partitioned.maker is None or not plan.received:
+            return None
+        self._used = self._used_for(partitioned)
+        return self._again(partitioned, sharding, plan)
+
+    def _used_for(self, partitioned: PartitionedValue) -> Counter[Value]:
+        found: Counter[Value] = Counter()
+        seen: set[Op] = set()
+        pending = [partitioned]
+        while pending and len(seen) < _MOST_OPS:
+            maker = pending.pop().maker
+            if maker is not None and maker[0] not in seen:
+                seen.add(maker[0])
+                found.update(maker[0].operands)
+                pending += [self.partitioned[v] for v in maker[0].operands]
+        return found
+
+    def _again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
         if partitioned.maker is None or not plan.received or not sharding.is_plain or not self._ops_left:
             return None
         self._ops_left -= 1
@@ -218,8 +256,8 @@ class Estimate:
         if all(have.partial for have in partitioned.shardings):
             return None
         plan, _ = partitioned.cheapest(self.resharder, sharding)
-        cost = self.again(partitioned, sharding, plan)
+        cost = self._again(partitioned, sharding, plan)
         if cost is not None:
             return cost
         self._there.add((value, sharding))
-        return Cost(plan.seconds, plan.received, self.uses[value] > 1)
+        return Cost(plan.seconds, plan.received, self.uses[value] > self._used[value])
