@@ -138,16 +138,16 @@ def dtype_of_arithmetic(op: Op) -> str:
     return values[0].dtype.name if values else ""
 
 
-_DEFAULT_TRIPS = 10
+UNKNOWN_TRIPS = 10
 """The trip count assumed for a loop whose trip count is not known."""
-LOOP_HOIST_WEIGHT = 1 / _DEFAULT_TRIPS
+LOOP_HOIST_WEIGHT = 1 / UNKNOWN_TRIPS
 """The weight of an op in front of such a loop, relative to one in its body."""
 
 
 def trips_of(op: Op) -> int:
     """The trip count of a loop, or the default if it is not known."""
     trips = op.attrs.get("trip_count")
-    return trips if isinstance(trips, int) else _DEFAULT_TRIPS
+    return trips if isinstance(trips, int) else UNKNOWN_TRIPS
 
 
 def seconds_of(

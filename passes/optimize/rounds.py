@@ -40,10 +40,10 @@ def is_round(op: Op) -> bool:
 
 class Load:
     """The bytes that devices receive in rounds of box exchanges in one run of the program, by the axes of the exchange,
-    at the sampled positions `chosen`, which represent all. Loops of unknown trip count count once."""
+    at the sampled positions `chosen`, which represent all. Loops of unknown trip count count `unknown_trips` times."""
 
-    def __init__(self, program: Program) -> None:
-        self.times = _times(program)
+    def __init__(self, program: Program, unknown_trips: int = 1) -> None:
+        self.times = _times(program, unknown_trips)
         self._ends: dict[tuple[Round, Axes], tuple[Places, Places]] = {}
         rounds: dict[Axes, list[tuple[Round, int]]] = {}
         for op, times in self.times.items():
@@ -123,16 +123,16 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
     return [tuple(message.rounds) for message in found]
 
 
-def _times(program: Program) -> Counter[Op]:
+def _times(program: Program, unknown_trips: int) -> Counter[Op]:
     """How often each round of a box exchange runs."""
     calls: Counter[str] = Counter({program.main.name: 1})
     times: Counter[Op] = Counter()
     for function in reversed(list(callees_first(program))):
-        _count(function.body, calls[function.name], times, calls)
+        _count(function.body, calls[function.name], unknown_trips, times, calls)
     return times
 
 
-def _count(region: Region, often: int, times: Counter[Op], calls: Counter[str]) -> None:
+def _count(region: Region, often: int, unknown_trips: int, times: Counter[Op], calls: Counter[str]) -> None:
     """Adds how often rounds and calls run in a region that runs `often` times."""
     for op in region.ops:
         if is_round(op):
@@ -142,4 +142,4 @@ def _count(region: Region, often: int, times: Counter[Op], calls: Counter[str]) 
             calls[callee] += often
         for i, inside in enumerate(op.regions):
             runs = runs_of_region(op, i)
-            _count(inside, often * (runs if runs is not None else 1), times, calls)
+            _count(inside, often * (runs if runs is not None else unknown_trips), unknown_trips, times, calls)

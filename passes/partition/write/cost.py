@@ -11,7 +11,8 @@ from ir.ops.control import is_call
 from ir.program import Op, Program, Value, callee_of, callees_first
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
-from passes.cost.model import collective_bytes, cost_of_regions, seconds_of
+from passes.cost.model import UNKNOWN_TRIPS, collective_bytes, cost_of_regions, seconds_of
+from passes.optimize.rounds import Load, is_round
 from passes.partition.closed_sharding import bytes_of
 from passes.partition.plan.plan import Plan
 from passes.partition.write.writer import Writer, write_plan
@@ -68,11 +69,12 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
 
 
 def bytes_received(plan: Plan) -> float:
-    """The bytes that the worst device receives in the program that a plan becomes, each op by itself."""
-    functions: dict[str, float] = {}
-    for function in callees_first(write_plan(plan)):
-        functions[function.name] = _received(function.body.ops, functions)
-    return functions[plan.program.entry]
+    """The bytes that the worst device receives in the program that a plan becomes. In each round of a box exchange some
+    devices receive nothing: the one that receives most in all of them counts."""
+    program, functions = write_plan(plan), dict[str, float]()
+    for function in callees_first(program):
+        functions[function.name] = _received(function.body.ops, functions, with_rounds=False)
+    return functions[plan.program.entry] + sum(Load(program, unknown_trips=UNKNOWN_TRIPS).most.values())
 
 
 class _Sums:
@@ -105,14 +107,15 @@ class _Sums:
         return seconds_of(self.machine, written, {}), _received(written, {})
 
 
-def _received(ops: Sequence[Op], functions: Mapping[str, float]) -> float:
-    """The bytes that the worst device receives in ops whose callees' bytes are given."""
+def _received(ops: Sequence[Op], functions: Mapping[str, float], *, with_rounds: bool = True) -> float:
+    """The bytes that the worst device receives in ops whose callees' bytes are given, in each op by itself."""
     total = 0.0
     for op in ops:
-        if op.name in COLLECTIVES:
+        if op.name in COLLECTIVES and (with_rounds or not is_round(op)):
             total += collective_bytes(op)
         if op.regions:
-            total += cost_of_regions(op, [_received(region.ops, functions) for region in op.regions])
+            inside = [_received(region.ops, functions, with_rounds=with_rounds) for region in op.regions]
+            total += cost_of_regions(op, inside)
         if is_call(op):
             total += functions[callee_of(op) or ""]
     return total

@@ -15,6 +15,7 @@ from ir.causes import Cause
 from ir.program import Program, all_ops
 from ir.spelling.printer import print_program
 from passes.manager import Compilation
+from passes.partition.write.cost import bytes_received
 from spmdc.api import Plan
 from spmdc.testing import inputs_for, programs
 
@@ -366,3 +367,16 @@ def test_a_step_of_strided_parts_that_leads_elsewhere_is_reported(old: str, new:
         spmdc.partition(spmdc.parse(text.replace(old, new)))
     assert [d.code for d in refused.value.diagnostics] == ["E413"]
     assert " leads from [(2,z), x] partial(y) to [" in str(refused.value)
+
+
+def test_bytes_of_a_rotation_are_those_of_the_device_that_receives_most() -> None:
+    """One permute goes around the end, and one is between the other devices, of which each receives in one only."""
+    plan = spmdc.plan(
+        spmdc.parse("""
+        mesh (x=8)
+        def main(a: f32[16@x, 6]) -> (o: f32[16@x, 6]) {
+          return loop k < 5 (s = a) { return tanh(concatenate(s[15:], s[:15], dim=0)) }
+        }""")
+    )
+    assert plan.made is not None
+    assert bytes_received(plan.made) == spmdc.partition(plan).received_bytes() == 5 * 6 * 4
