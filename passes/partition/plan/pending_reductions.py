@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ir.dataflow import Uses, uses_of
-from ir.ops import FactorKind
+from ir.mesh import AxisRef
+from ir.ops import FactorKind, FactorRule
 from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
@@ -31,6 +32,7 @@ def reduced_anyway(
     are computed with operands in their wanted shardings, by `sharding_of`."""
     found: set[Value] = set()
     uses, reduced = uses_of(program), _never_pending(program, sums)
+    taken_reduced = _taken_reduced(program, sums, sharding_of)
 
     def is_needed_in_parts(value: Value, whole: Collection[Value]) -> bool:
         users = uses.users.get(value, ())
@@ -40,11 +42,35 @@ def reduced_anyway(
         return sum(parts) >= bytes_of(value, sharding_of(value))
 
     for function in program.functions.values():
-        whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
+        whole = taken_reduced.union(function.body.results if function.name == program.entry else ())
         needed = functools.partial(_needed_whole, reduced=reduced, whole=whole)
         _look_back(function.body, whole, reduced, needed, functools.partial(is_needed_in_parts, whole=whole))
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
+
+
+def _taken_reduced(
+    program: Program, sums: Collection[Value], sharding_of: Callable[[Value], ClosedSharding]
+) -> set[Value]:
+    """The values that some op takes reduced if its result is sharded as wanted: along axes over which they are sums, it
+    is split in a dim that they do not have."""
+    found: set[Value] = set()
+    summed: dict[Value, frozenset[AxisRef]] = {}
+    for op in all_ops(program):
+        rule = factor_rule(op) if len(op.results) == 1 and not op.regions and not is_call(op) else None
+        if rule is None or (op.result not in sums and summed.keys().isdisjoint(op.operands)):
+            continue
+        over = _summed_axes(op, rule, sharding_of) if op.result in sums else frozenset[AxisRef]()
+        of_result = factors_of_dims(rule, rule.results[0], sharding_of(op.result).axes)
+        for value, tensor in zip(op.operands, rule.operands, strict=True):
+            axes, own = summed.get(value, frozenset()), {f for dim in tensor for f in dim}
+            if any(not axes.isdisjoint(split) for f, split in of_result.items() if f not in own):
+                found.add(value)
+            elif signature_of(op).linearity:
+                over |= axes
+        if over:
+            summed[op.result] = over
+    return found
 
 
 def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value]:
@@ -222,10 +248,14 @@ def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
     """Whether the op leaves partial sums if it is computed with operands in their wanted shardings."""
     rule = None if op.regions or not signature_of(op).leaves_a_sum else factor_rule(op)
-    if rule is None:
-        return False
+    return rule is not None and bool(_summed_axes(op, rule, sharding_of))
+
+
+def _summed_axes(op: Op, rule: FactorRule, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[AxisRef]:
+    """The axes that split sums if the op is computed with operands in their wanted shardings."""
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
-    return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
+    split = (axes for factors in found for f, axes in factors.items() if rule.factors[f].reduction == "sum")
+    return frozenset(axis for axes in split for axis in axes)
 
 
 def _takes_all_whole(op: Op) -> bool:
