@@ -11,7 +11,7 @@ from ir.ops import FactorRule
 from ir.program import Op
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.facts import Facts
-from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.sides import Origin, StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import Strategy
@@ -33,6 +33,7 @@ class Situation(NamedTuple):
     shares: tuple[float, ...]
     wanted_operands: tuple[ClosedSharding, ...]
     wanted_results: tuple[ClosedSharding, ...]
+    origins: tuple[tuple[Origin, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +69,10 @@ class Decisions:
             found = asked.answers.get(key)
             if found is not None:
                 return found
-        rest = asked.shared, asked.used, reduced, asked.at_once
-        queries = [StrategyQuery(op, r, *situation, *rest) for r in asked.rules]
+        known, recomputable, shares, wanted, results, origins = situation
+        given = known, recomputable, shares, wanted, results
+        rest = asked.shared, asked.used, reduced, asked.at_once, origins
+        queries = [StrategyQuery(op, r, *given, *rest) for r in asked.rules]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided

@@ -39,9 +39,11 @@ from passes.partition.plan.recompute import (
     is_identity,
     is_made_of_parts,
     is_recomputable,
+    leaves_of,
     strategy_for,
 )
 from passes.partition.plan.shardings import Shardings
+from passes.partition.plan.sides import Origin
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.versions import Given, Versions
@@ -480,10 +482,18 @@ class Planner:
         results = self._computed_so(b, op, rule, strategy, operands)
         recompute = self._way_to_recompute(op, rule)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
+        leaves = leaves_of(op, rule, self.partitioned) if maker is not None and recompute is None else ()
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
             sent = strategy.alone if strategy.sends and self.facts.uses[value] <= 1 else 0.0
             self.partitioned[value] = PartitionedValue(
-                value, self.wanted(value), {sharding: local}, b, recompute=recompute, maker=maker, spared=sent
+                value,
+                self.wanted(value),
+                {sharding: local},
+                b,
+                recompute=recompute,
+                maker=maker,
+                spared=sent,
+                leaves=leaves,
             )
         if not self.facts.only_narrowed.isdisjoint(op.operands):
             (annotated,), (result,) = op.operands, op.results
@@ -498,7 +508,8 @@ class Planner:
         recomputable: list[bool] = []
         shares: list[float] = []
         wanted: list[ClosedSharding] = []
-        is_pending = False
+        origins: list[tuple[Origin, ...]] = []
+        is_pending = has_origins = False
         for value in op.operands:
             partitioned = self.partitioned[value]
             have = self._known(value, partitioned)
@@ -508,8 +519,18 @@ class Planner:
             recomputable.append(partitioned.recompute is not None)
             shares.append(partitioned.share * times.get(partitioned.home, 1.0) / here)
             wanted.append(partitioned.wanted)
+            origins.append(self._origins(partitioned) if partitioned.leaves else ())
+            has_origins = has_origins or bool(origins[-1])
         results = tuple([self.wanted(v) for v in op.results])
-        return Situation(tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results), is_pending
+        found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
+        return Situation(*found, tuple(origins) if has_origins else ()), is_pending
+
+    def _origins(self, partitioned: PartitionedValue) -> tuple[Origin, ...]:
+        """What the value is computed from elsewhere; nothing if some of it is not reduced yet."""
+        leaves = [(self.partitioned[leaf].shardings, leaf.type, dims) for leaf, dims in partitioned.leaves]
+        if any(all(have.partial for have in known) for known, _, _ in leaves):
+            return ()
+        return tuple([Origin(type, dims, tuple(known)) for known, type, dims in leaves])
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and the reduced one if another op needs it reduced."""

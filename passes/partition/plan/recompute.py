@@ -35,6 +35,9 @@ from passes.partition.strategy import Strategy
 _MOST_OPS = 32
 """The most ops that are examined to see whether an op is recomputed."""
 
+_MOST_LEAVES = 4
+"""The most tensors that a value is recomputed from."""
+
 
 class Cost(NamedTuple):
     """Seconds, bytes received, and whether what is sent for it is of use to other ops too."""
@@ -57,14 +60,19 @@ class Recompute:
     depth: int
 
 
+Leaf = tuple[Value, tuple[int, ...]]
+"""A smaller tensor whose elements a value repeats, and for each of its dims the value's dim along it, or -1."""
+
+
 @dataclass(eq=False, slots=True)
 class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
     A device can compute any part of a value that has a `recompute` without communication, and of one that has a `maker`
     from parts of that op's operands. If nothing else needs the value, this saves the op's own communication, which
-    takes `spared` seconds. An `argument` of a function, by number, can be requested from its callers in any sharding,
-    which costs them `share` of one reshard for each call.
+    takes `spared` seconds. If its `leaves` are in the right places, it is computed from these. An `argument` of a
+    function, by number, can be requested from its callers in any sharding, which costs them `share` of one reshard for
+    each call.
     """
 
     value: Value
@@ -74,6 +82,7 @@ class PartitionedValue:
     recompute: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
     spared: float = 0.0
+    leaves: tuple[Leaf, ...] = ()
     argument: int | None = None
     share: float = 1.0
 
@@ -163,6 +172,31 @@ def finest_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedShar
                 return sharding
             sharding = sharding.with_dim(dim, sharding.axes[dim][:-1])
     return sharding
+
+
+def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue]) -> tuple[Leaf, ...]:
+    """The tensors that the op's result is computed from, elementwise, and in which elements of some are repeated; none
+    if they are not smaller than the result."""
+    opdef = OPS[op.name]
+    if len(op.results) != 1 or not (opdef.family == "elementwise" or opdef.keeps_dims):
+        return ()
+    given = [partitioned[v] for v in op.operands]
+    if not any(p.leaves for p in given) and max([p.value.type.size for p in given], default=0) >= op.result.type.size:
+        return ()
+    places = {f: dim for dim, factors in enumerate(rule.results[0]) for f in factors}
+    found: dict[Leaf, None] = {}
+    size = 0
+    for operand, tensor in zip(given, rule.operands, strict=True):
+        if operand.recompute is not None:
+            continue
+        dims = tuple([places[factors[0]] if factors else -1 for factors in tensor])
+        for leaf, own in operand.leaves or ((operand.value, tuple(range(operand.value.type.rank))),):
+            there = leaf, tuple([dims[d] if d >= 0 else -1 for d in own])
+            size += 0 if there in found else leaf.type.nbytes
+            found[there] = None
+        if size >= op.result.type.nbytes or len(found) > _MOST_LEAVES:
+            return ()
+    return tuple(found)
 
 
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:

@@ -13,6 +13,7 @@ from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import quickly_made
+from ir.types import TensorType
 from passes.cost.machine import Machine
 from passes.cost.model import arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
@@ -27,6 +28,21 @@ ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A smaller tensor whose elements an operand repeats: its type, for each of its dims the operand's dim along it, or
+    -1, and the shardings in which it exists."""
+
+    type: TensorType
+    dims: tuple[int, ...]
+    known: tuple[ClosedSharding, ...]
+
+    def below(self, sharding: ClosedSharding) -> ClosedSharding:
+        """The sharding from which the operand is computed in that one."""
+        return ClosedSharding(tuple([sharding.axes[d] if d >= 0 else () for d in self.dims]))
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
 class StrategyQuery:
     """Everything that the choice of a strategy depends on: equal queries have equal answers.
 
@@ -36,7 +52,8 @@ class StrategyQuery:
     loop it runs once. An operand that is `shared` serves other ops too, and its gather counts once for all of them. A
     result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
     `summed` with how many others, itself included, it is reduced at once if its reduction stays pending. `shared` is
-    empty if no loop rotates operands, and `used` if no op combines candidates.
+    empty if no loop rotates operands, and `used` if no op combines candidates. An operand that has `origins` can be
+    computed from these, wherever they are brought; `origins` is empty if none has any.
     """
 
     op: Op
@@ -50,6 +67,7 @@ class StrategyQuery:
     used: tuple[bool, ...]
     reduced: bool = False
     summed: tuple[int, ...] = ()
+    origins: tuple[tuple[Origin, ...], ...] = ()
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
@@ -73,13 +91,14 @@ class StrategyQuery:
             self.used if any(f.has_candidates for f in factors) else (),
             self.reduced if pending else False,
             self.summed if pending or any(f.reduction for f in factors) else (),
+            self.origins,
         )
 
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another. Its least
-    time and its cheapest source are found once for all candidates that need it."""
+    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
+    origins of an operand. Its least time and its cheapest source are found once for all candidates that need it."""
 
     value: Value
     sources: tuple[ClosedSharding, ...]
@@ -88,6 +107,7 @@ class Move:
     is_operand: bool
     is_done: bool
     """Whether the value already has the sharding."""
+    origins: tuple[Origin, ...] = ()
     least: float | None = None
     cheapest: tuple[float, ClosedSharding] | None = None
 
@@ -177,7 +197,8 @@ class Sides:
         if i < self.given:
             if q.recomputable[i] and sharding.is_plain:
                 return None
-            return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i])
+            origins = q.origins[i] if q.origins and sharding.is_plain else ()
+            return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i], origins)
         at, wanted = i - self.given, q.wanted_results[i - self.given]
         if q.used and not q.used[at]:
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
@@ -381,8 +381,22 @@ class StrategySelector:
         if move.least is None:
             shape, itemsize = move.value.shape, move.value.dtype.nbytes
             least = [self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources]
-            move.least = min(least)
+            move.least = min(*least, self._from_origins(move, self.resharder.least_seconds))
         return move.least
+
+    def _from_origins(self, move: Move, seconds_of: Callable[..., float]) -> float:
+        """The time of bringing an operand's origins to where it is computed from them."""
+        if not move.origins:
+            return math.inf
+        return sum(
+            min([seconds_of(o.type.shape, o.type.dtype.nbytes, have, o.below(move.target)) for have in o.known])
+            for o in move.origins
+        )
+
+    def _planned_seconds(
+        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    ) -> float:
+        return self.resharder.plan(shape, itemsize, source, target).seconds
 
     def _cheapest_source(self, move: Move) -> tuple[float, ClosedSharding]:
         """The sharding from which a reshard takes the least time, and that time. Only those sources are planned whose
@@ -398,6 +412,7 @@ class StrategySelector:
                 seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
                 if seconds < best:
                     best, cheapest = seconds, source
+        best = min(best, self._from_origins(move, self._planned_seconds))
         move.cheapest = best, cheapest
         return move.cheapest
 
@@ -464,5 +479,7 @@ def _kept(rule: FactorRule) -> int:
 
 
 def _used(q: StrategyQuery, sizes: Sequence[int]) -> list[int]:
-    """The sizes of the results that are used, from those of all tensors."""
-    return [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
+    """The sizes of the results whose candidates are exchanged, from those of all tensors: the first, by which they are
+    compared, and any other that is used."""
+    results = enumerate(zip(sizes[len(q.op.operands) :], q.used, strict=True))
+    return [n for i, (n, is_used) in results if is_used or i == 0]
