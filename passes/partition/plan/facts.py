@@ -13,7 +13,13 @@ from functools import cached_property
 from ir.dataflow import uses_of
 from ir.program import Program, Value, all_ops
 from passes.cost.machine import Machine
-from passes.partition.plan.pending_reductions import reduced_anyway, summands, sums_over_devices, wanted_whole
+from passes.partition.plan.pending_reductions import (
+    never_pending,
+    reduced_anyway,
+    summands,
+    sums_over_devices,
+    wanted_whole,
+)
 from passes.partition.plan.recompute import only_narrowed, read_by_products, uses_by_any_name
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.static_starts import constants_of
@@ -51,18 +57,23 @@ class Facts:
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
         """Values whose reductions are done in any case."""
-        return reduced_anyway(self.program, self.sums, self.shardings.propagated)
+        return reduced_anyway(self.program, self.sums, self.never_pending, self.shardings.propagated)
 
     @cached_property
     def wanted_whole(self) -> frozenset[Value]:
         """Values that are needed with their reductions done, and not only as operands of ops that commute with
         those."""
-        return wanted_whole(self.program, self.sums)
+        return wanted_whole(self.program, self.never_pending)
 
     @cached_property
     def sums(self) -> frozenset[Value]:
         """Values that are partial sums if they are computed with operands in their wanted shardings."""
         return sums_over_devices(self.program, self.shardings.propagated)
+
+    @cached_property
+    def never_pending(self) -> frozenset[Value]:
+        """Values that can never have a pending reduction."""
+        return never_pending(self.program, self.sums)
 
     @cached_property
     def summands(self) -> Mapping[Value, int]:

@@ -25,18 +25,23 @@ from passes.signatures import signature_of
 
 
 def reduced_anyway(
-    program: Program, sums: Collection[Value], sharding_of: Callable[[Value], ClosedSharding]
+    program: Program,
+    sums: Collection[Value],
+    reduced: Collection[Value],
+    sharding_of: Callable[[Value], ClosedSharding],
 ) -> frozenset[Value]:
     """The values with several uses, one of which needs them reduced, directly or through ops on equally many elements;
     or of which several uses need parts that are together as large. `sums` are the values that are partial sums if they
-    are computed with operands in their wanted shardings, by `sharding_of`."""
+    are computed with operands in their wanted shardings, by `sharding_of`; those that are `reduced` never are."""
     found: set[Value] = set()
-    uses, reduced = uses_of(program), _never_pending(program, sums)
+    uses = uses_of(program)
     taken_reduced = _taken_reduced(program, sums, sharding_of)
 
+    used_often = {v: users for v, users in uses.users.items() if len(users) > 1 and v not in reduced}
+
     def is_needed_in_parts(value: Value, whole: Collection[Value]) -> bool:
-        users = uses.users.get(value, ())
-        if len(users) < 2 or value in reduced:
+        users = used_often.get(value)
+        if users is None:
             return False
         parts = (bytes_of(v, sharding_of(v)) for op in users for v in op.results if v in whole)
         return sum(parts) >= bytes_of(value, sharding_of(value))
@@ -57,8 +62,10 @@ def _taken_reduced(
     found: set[Value] = set()
     summed: dict[Value, frozenset[AxisRef]] = {}
     for op in all_ops(program):
-        rule = factor_rule(op) if len(op.results) == 1 and not op.regions and not is_call(op) else None
-        if rule is None or (op.result not in sums and summed.keys().isdisjoint(op.operands)):
+        if len(op.results) != 1 or (op.result not in sums and summed.keys().isdisjoint(op.operands)):
+            continue
+        rule = factor_rule(op) if not op.regions and not is_call(op) else None
+        if rule is None:
             continue
         over = _summed_axes(op, rule, sharding_of) if op.result in sums else frozenset[AxisRef]()
         of_result = factors_of_dims(rule, rule.results[0], sharding_of(op.result).axes)
@@ -73,7 +80,7 @@ def _taken_reduced(
     return found
 
 
-def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value]:
+def never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value]:
     """The values that can never have a pending reduction: they are no partial sums, and no ops make them only of such.
     A carried value is one of them if all of its sources are."""
     uses, known = uses_of(program), _known(program)
@@ -112,13 +119,12 @@ def _may_be_pending(op: Op, reduced: Collection[Value], known: Collection[Value]
     return any(all(v not in reduced for v in g) and any(v not in known for v in g) for g in groups)
 
 
-def wanted_whole(program: Program, sums: Collection[Value]) -> frozenset[Value]:
+def wanted_whole(program: Program, reduced: frozenset[Value]) -> frozenset[Value]:
     """The values that some op needs reduced, directly or through ops on them alone, and the results of the program.
-    Functions decide themselves when to reduce their arguments. `sums` are the values that are partial sums if they are
-    computed with operands in their wanted shardings."""
+    Functions decide themselves when to reduce their arguments. Those that are `reduced` never are partial sums."""
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
-    reduced = known | _never_pending(program, sums)
+    reduced |= known
     for function in program.functions.values():
         needed = functools.partial(_wanted_whole, known=known, reduced=reduced, found=found)
         _look_back(function.body, found, reduced, needed)
@@ -130,14 +136,15 @@ def _look_back(
     found: set[Value],
     given: Collection[Value],
     needed: Callable[[Op], Iterable[int]],
-    is_needed: Callable[[Value], bool] = lambda _: False,
+    is_needed: Callable[[Value], bool] | None = None,
 ) -> None:
     """Adds the operands that each op needs reduced, from the last op to the first, and the results that all of their
     users together make `is_needed`. What is `needed`, as the positions of operands, depends on which operands are
     `given` and which results are found, and is the same for ops that are alike."""
     alike: dict[object, Iterable[int]] = {}
     for op in reversed(region.ops):
-        found.update(v for v in op.results if v not in found and is_needed(v))
+        if is_needed is not None:
+            found.update([v for v in op.results if v not in found and is_needed(v)])
         for inner in op.regions:
             _look_back(inner, found, given, needed, is_needed)
         operands = op.operands

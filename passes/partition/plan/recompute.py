@@ -181,7 +181,7 @@ def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedV
     if len(op.results) != 1 or not (opdef.family == "elementwise" or opdef.keeps_dims):
         return ()
     given = [partitioned[v] for v in op.operands]
-    if not any(p.leaves for p in given) and max([p.value.type.size for p in given], default=0) >= op.result.type.size:
+    if not opdef.keeps_dims and not any(operand.leaves for operand in given):
         return ()
     places = {f: dim for dim, factors in enumerate(rule.results[0]) for f in factors}
     found: dict[Leaf, None] = {}
