@@ -122,7 +122,7 @@ def replicated(value: Value) -> ClosedSharding:
 def test_what_waits_for_a_sum_is_found_in_time_linear_in_the_operands_of_an_op() -> None:
     def asked(count: int) -> Callable[[], object]:
         program = spmdc.parse(an_op_of_many_operands(count))
-        return lambda: (wanted_whole(program, frozenset()), reduced_anyway(program, (), (), replicated))
+        return lambda: (wanted_whole(program, frozenset()), reduced_anyway(program, {}, (), replicated))
 
     assert growth(asked, (10, 80)) < 1.3
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ir.dataflow import uses_of
+from ir.mesh import AxisRef
 from ir.program import Program, Value, all_ops
 from passes.cost.machine import Machine
 from passes.partition.plan.pending_reductions import (
@@ -66,8 +67,9 @@ class Facts:
         return wanted_whole(self.program, self.never_pending)
 
     @cached_property
-    def sums(self) -> frozenset[Value]:
-        """Values that are partial sums if they are computed with operands in their wanted shardings."""
+    def sums(self) -> Mapping[Value, frozenset[AxisRef]]:
+        """Values that are partial sums if they are computed with operands in their wanted shardings, and over which
+        axes."""
         return sums_over_devices(self.program, self.shardings.propagated)
 
     @cached_property

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ir.dataflow import Uses, uses_of
 from ir.mesh import AxisRef
-from ir.ops import FactorKind, FactorRule
+from ir.ops import FactorKind
 from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
@@ -26,7 +26,7 @@ from passes.signatures import signature_of
 
 def reduced_anyway(
     program: Program,
-    sums: Collection[Value],
+    sums: Mapping[Value, frozenset[AxisRef]],
     reduced: Collection[Value],
     sharding_of: Callable[[Value], ClosedSharding],
 ) -> frozenset[Value]:
@@ -55,24 +55,25 @@ def reduced_anyway(
 
 
 def _taken_reduced(
-    program: Program, sums: Collection[Value], sharding_of: Callable[[Value], ClosedSharding]
+    program: Program, sums: Mapping[Value, frozenset[AxisRef]], sharding_of: Callable[[Value], ClosedSharding]
 ) -> set[Value]:
     """The values that some op takes reduced if its result is sharded as wanted: along axes over which they are sums, it
     is split in a dim that they do not have."""
     found: set[Value] = set()
     summed: dict[Value, frozenset[AxisRef]] = {}
     for op in all_ops(program):
-        if len(op.results) != 1 or (op.result not in sums and summed.keys().isdisjoint(op.operands)):
+        given = [(i, summed[v]) for i, v in enumerate(op.operands) if v in summed]
+        if len(op.results) != 1 or (not given and op.result not in sums):
             continue
         rule = factor_rule(op) if not op.regions and not is_call(op) else None
         if rule is None:
             continue
-        over = _summed_axes(op, rule, sharding_of) if op.result in sums else frozenset[AxisRef]()
-        of_result = factors_of_dims(rule, rule.results[0], sharding_of(op.result).axes)
-        for value, tensor in zip(op.operands, rule.operands, strict=True):
-            axes, own = summed.get(value, frozenset()), {f for dim in tensor for f in dim}
-            if any(not axes.isdisjoint(split) for f, split in of_result.items() if f not in own):
-                found.add(value)
+        over = sums.get(op.result, frozenset())
+        of_result = factors_of_dims(rule, rule.results[0], sharding_of(op.result).axes) if given else {}
+        for i, axes in given:
+            split = [f for f, mine in of_result.items() if not axes.isdisjoint(mine)]
+            if split and not {f for dim in rule.operands[i] for f in dim}.issuperset(split):
+                found.add(op.operands[i])
             elif signature_of(op).linearity:
                 over |= axes
         if over:
@@ -206,10 +207,13 @@ def _passed_on(op: Op, known: frozenset[Value], reduced: frozenset[Value], found
     return wanted
 
 
-def sums_over_devices(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[Value]:
-    """The values that are partial sums if they are computed with operands in their wanted shardings, by
-    `sharding_of`."""
-    return frozenset(op.result for op in all_ops(program) if len(op.results) == 1 and _leaves_a_sum(op, sharding_of))
+def sums_over_devices(
+    program: Program, sharding_of: Callable[[Value], ClosedSharding]
+) -> Mapping[Value, frozenset[AxisRef]]:
+    """The values that are partial sums if they are computed with operands in their wanted shardings, by `sharding_of`,
+    and the axes over which they are."""
+    found = ((op.result, _summed_axes(op, sharding_of)) for op in all_ops(program) if len(op.results) == 1)
+    return {value: axes for value, axes in found if axes}
 
 
 def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
@@ -252,14 +256,11 @@ def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
             yield found
 
 
-def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
-    """Whether the op leaves partial sums if it is computed with operands in their wanted shardings."""
-    rule = None if op.regions or not signature_of(op).leaves_a_sum else factor_rule(op)
-    return rule is not None and bool(_summed_axes(op, rule, sharding_of))
-
-
-def _summed_axes(op: Op, rule: FactorRule, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[AxisRef]:
+def _summed_axes(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[AxisRef]:
     """The axes that split sums if the op is computed with operands in their wanted shardings."""
+    rule = None if op.regions or not signature_of(op).leaves_a_sum else factor_rule(op)
+    if rule is None:
+        return frozenset()
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     split = (axes for factors in found for f, axes in factors.items() if rule.factors[f].reduction == "sum")
     return frozenset(axis for axes in split for axis in axes)
