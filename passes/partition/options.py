@@ -16,7 +16,7 @@ _SHARE_OF_LATENCIES = 0.03
 """The fraction of a message's latency that counts where ways to do something once are compared. Bytes of all ops add up
 on the links, but messages that do not depend on one another are joined, or overlap."""
 
-_SHARE_WHERE_BYTES_DECIDE = 0.001
+_SHARE_WHERE_BYTES_DECIDE = 0.01
 """The fraction that counts where as few bytes as possible are to be sent: it decides between ways that send equally
 many."""
 
