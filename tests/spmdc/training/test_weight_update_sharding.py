@@ -53,8 +53,8 @@ def test_gradients_are_reduce_scattered_and_updated_weights_gathered_with_a_quar
     all_weights = weight_bytes(whole)
     assert sent(whole) == {"all_reduce": 2 * all_weights * 3 // 4}
     found, table = sent(split), split.trainer.first[0]["table"].nbytes
-    # The rows of the table's gradient are computed where they are kept, from gathered gradients of the tokens: there are
-    # fewer tokens than rows.
+    # Rows of the table's gradient are computed where they are kept, from gathered gradients of the tokens, which are
+    # fewer.
     assert found["reduce_scatter"] == (all_weights - table) * 3 // 4
     assert all_weights * 3 // 4 < found["all_gather"] < (all_weights + table) * 3 // 4
     for run, part in ((whole, 1), (split, 4)):
