@@ -27,7 +27,7 @@ from ir.sharding import ReductionKind
 from ir.types import f32
 from passes.cost.machine import Machine
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, is_aligned
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy
@@ -164,13 +164,15 @@ def is_made_of_parts(op: Op) -> bool:
 
 
 def finest_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSharding:
-    """The sharding of the result in which the op can be split, with as much of that sharding as there is: a reshape of
+    """The sharding of the result in which the op can be split, and out of which devices cut that sharding: a reshape of
     a dim into several is split along the first of these only."""
     for dim in reversed(range(sharding.rank)):
-        while sharding.axes[dim]:
-            if strategy_for(op, rule, sharding) is not None:
-                return sharding
-            sharding = sharding.with_dim(dim, sharding.axes[dim][:-1])
+        axes, n = sharding.axes[dim], op.result.shape[dim]
+        for keep in reversed(range(len(axes) + 1)):
+            found = sharding.with_dim(dim, axes[:keep])
+            if is_aligned(n, axes[:keep], axes[keep:]) and strategy_for(op, rule, found) is not None:
+                return found
+        sharding = sharding.with_dim(dim, ())
     return sharding
 
 
