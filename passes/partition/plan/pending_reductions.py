@@ -36,7 +36,6 @@ def reduced_anyway(
     found: set[Value] = set()
     uses = uses_of(program)
     taken_reduced = _taken_reduced(program, sums, sharding_of)
-
     used_often = {v: users for v, users in uses.users.items() if len(users) > 1 and v not in reduced}
 
     def is_needed_in_parts(value: Value, whole: Collection[Value]) -> bool:

@@ -51,6 +51,10 @@ CLOSE = 0.005
 pending comes before one that does it, because it may be shared later, unless nothing can be gained by that."""
 
 
+SecondsOf = Callable[[tuple[int, ...], float, ClosedSharding, ClosedSharding], float]
+"""The time of a reshard, or a bound of it, of a tensor of that shape and element size from one sharding to another."""
+
+
 def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
     """Whether the op can be split along that factor of one of its rules, if `axes` split its factors.
 
@@ -384,7 +388,7 @@ class StrategySelector:
             move.least = min(*least, self._from_origins(move, self.resharder.least_seconds))
         return move.least
 
-    def _from_origins(self, move: Move, seconds_of: Callable[..., float]) -> float:
+    def _from_origins(self, move: Move, seconds_of: SecondsOf) -> float:
         """The time of bringing an operand's origins to where it is computed from them."""
         if not move.origins:
             return math.inf
@@ -396,6 +400,7 @@ class StrategySelector:
     def _planned_seconds(
         self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
     ) -> float:
+        """The time of a reshard."""
         return self.resharder.plan(shape, itemsize, source, target).seconds
 
     def _cheapest_source(self, move: Move) -> tuple[float, ClosedSharding]:
@@ -409,7 +414,7 @@ class StrategySelector:
         best, cheapest = math.inf, move.sources[0]
         for source in move.sources:
             if len(move.sources) == 1 or self.resharder.least_seconds(shape, itemsize, source, move.target) < best:
-                seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
+                seconds = self._planned_seconds(shape, itemsize, source, move.target)
                 if seconds < best:
                     best, cheapest = seconds, source
         best = min(best, self._from_origins(move, self._planned_seconds))
