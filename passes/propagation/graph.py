@@ -115,6 +115,11 @@ class PropagationGraph:
         for value in op.results:
             self._place(value, value.sharding, reserved)
             self._is_made(value, iterations)
+        if control is ControlKind.LOOP:
+            condition, body = op.regions
+            for i, operand in enumerate(op.operands):
+                begins = condition.params[i], body.params[i], operand
+                self._relate(begins, f"value {i} carried by the loop", op.span)
         for inner in op.regions:
             for param in inner.params:
                 self._is_made(param, iterations * max(1, trips_of(op)) if control is ControlKind.LOOP else iterations)
