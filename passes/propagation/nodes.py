@@ -54,9 +54,11 @@ class Relation:
     __slots__ = (
         "batch",
         "given",
+        "indices",
         "is_plain",
         "is_shared",
         "level",
+        "looked_up",
         "ranks",
         "replicated",
         "rule",
@@ -79,6 +81,14 @@ class Relation:
         self.ranks = tuple([2 if f in self.replicated else 0 if f in batch else 1 for f in range(len(kinds))])
         """The precedence of each factor's claims: factors that all tensors share come first, those that need
         replication last."""
+        count = Counter(f for side in rule.operands for f in {f for dim in side for f in dim})
+        self.looked_up = frozenset(
+            [f for f, kind in enumerate(kinds) if kind is FactorKind.REDUCTION and count[f] == 1 and self.given > 1]
+        )
+        """The factors along which the op looks elements up in an operand. Results lack them."""
+        given = enumerate(rule.operands if self.looked_up else ())
+        self.indices = frozenset([i for i, side in given if self.looked_up.isdisjoint(f for dim in side for f in dim)])
+        """The operands, by position, that say which elements these are, if the op looks any up."""
         self.shares_dims = any(len(d) > 1 for t in self.sides for d in t)
         """Whether some dim of a tensor consists of several factors."""
         each = tuple([(f,) for f in range(len(kinds))])

@@ -7,8 +7,11 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; the factor that more tensors share; the tensor that does not only repeat the elements of smaller ones;
-more axes; the larger tensor; the factor that is not reduced later; operand order. The size of a tensor that a loop
+user priority; the factor that more tensors share; the indices by which the op looks elements up in another tensor; the
+tensor that does not only repeat the elements of smaller ones; more axes; the larger tensor; the factor that is not
+reduced later; operand order. A result lacks the factors along which elements are looked up, and follows the others as
+if these were not claimed: with tokens and a vocabulary split over the same axes, embeddings are split as the tokens
+are. The size of a tensor that a loop
 computes anew in each iteration is that of all iterations, since it would be sent in each, unless the axis would only
 cause a reduction of its users in each iteration. At last, a tensor on which the axis is still free follows the factor
 that lost, if that saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis
@@ -60,9 +63,14 @@ Boundary = tuple[tuple[Axes, ...], ...]
 """The axes of each dim of a function's parameters, then of its results."""
 
 
-Spreading = tuple[Mapping[int, tuple[Axes, int]], Sequence[tuple[int, DimAxes]]]
-"""For each factor of a node the axes that it should be split over, with the position of the tensor that they come from;
-and the split that tensors should have, with their positions. Tensors that are split as far already may be left out."""
+Wanted = Mapping[int, tuple[Axes, int]]
+"""For each factor of a node the axes that it should be split over, with the position of the tensor that they come
+from."""
+
+
+Spreading = Sequence[tuple[int, DimAxes, Wanted]]
+"""The tensors of a node, by position, the split that each should have, and what that follows from. Tensors that are
+split as far already may be left out."""
 
 
 def boundaries(program: Program) -> dict[str, Boundary]:
@@ -178,8 +186,7 @@ class _Propagation:
         """Spreads the axes of each of the node's tensors to the others; yields the values that got new ones."""
         if self._agrees(node):
             return
-        wanted, targets = self._spreading(node)
-        for position, target in targets:
+        for position, target, wanted in self._spreading(node):
             value = node.tensors[position]
             if self._extend(self.states[value], value, target, node, wanted):
                 yield value
@@ -196,21 +203,30 @@ class _Propagation:
             if known is not None:
                 return known
         claims = self._claims(node)
-        wanted = self._settled(node, claims)
-        targets = enumerate(self._targets(node, wanted) if wanted else ())
-        possible = [(i, axes) for i, axes in targets if axes is not None]
+        possible = list(self._targets(node, claims))
         if key is not None and _have_one_factor_each(claims) and _agree(claims):
-            possible = [(i, axes) for i, axes in possible if self._is_more(node, i, axes)]
-            self.spreadings[key] = wanted, possible
-        return wanted, possible
+            possible = [(i, axes, wanted) for i, axes, wanted in possible if self._is_more(node, i, axes)]
+            self.spreadings[key] = possible
+        return possible
 
-    def _targets(self, node: Node, wanted: Mapping[int, tuple[Axes, int]]) -> Sequence[DimAxes | None]:
+    def _targets(self, node: Node, claims: list[Claim]) -> Iterator[tuple[int, DimAxes, Wanted]]:
+        """The split that each of the node's tensors should have, by their claims. Those that cannot have it are left
+        out."""
+        relation = node.relation
+        of_operands = of_results = self._settled(node, claims)
+        if relation.looked_up:
+            of_results = self._settled(node, [claim for claim in claims if claim[1] not in relation.looked_up])
+        for i, axes in enumerate(self._split_as(node, of_operands, of_results) if of_operands else ()):
+            if axes is not None:
+                yield i, axes, of_operands if i < relation.given else of_results
+
+    def _split_as(self, node: Node, of_operands: Wanted, of_results: Wanted) -> Sequence[DimAxes | None]:
         """The split that each of the node's tensors should have; None for those that cannot have it."""
         relation, count = node.relation, len(node.tensors)
         if not relation.is_plain or relation.replicated or node.prefix:
-            return [self._target(node, i, wanted) for i in range(count)]
+            return [self._target(node, i, of_operands if i < relation.given else of_results) for i in range(count)]
         nothing = (), 0
-        return [tuple([wanted.get(f, nothing)[0] for f in range(len(relation.rule.factors))])] * count
+        return [tuple([of_operands.get(f, nothing)[0] for f in range(len(relation.rule.factors))])] * count
 
     def _is_more(self, node: Node, position: int, target: DimAxes) -> bool:
         """Whether the target splits one of the node's tensors further in some dim."""
@@ -224,13 +240,13 @@ class _Propagation:
         split = self.states[node.tensors[0]].axes
         return all(self.states[v].axes == split for v in node.tensors[1:])
 
-    def _teach(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> bool:
+    def _teach(self, node: Node, position: int, wanted: Wanted) -> bool:
         """Spreads the wanted axes to one of the node's tensors. Returns whether it got new ones."""
         value = node.tensors[position]
         target = self._target(node, position, wanted)
         return target is not None and self._extend(self.states[value], value, target, node, wanted)
 
-    def _target(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
+    def _target(self, node: Node, position: int, wanted: Wanted) -> DimAxes | None:
         """The split that one of the node's tensors should have; None if it cannot have it."""
         value, relation = node.tensors[position], node.relation
         rule, tensor = relation.rule, relation.sides[position]
@@ -267,7 +283,7 @@ class _Propagation:
         value: Value,
         target: Sequence[Axes],
         node: Node,
-        wanted: Mapping[int, tuple[Axes, int]],
+        wanted: Wanted,
     ) -> bool:
         changed = False
         used: set[AxisRef] | None = None
@@ -329,13 +345,14 @@ class _Propagation:
 
     def _order(self, node: Node, claims: Iterable[Claim]) -> Callable[[Claim], tuple[int, ...]]:
         """The key by which a node's claims are ordered; `RULES` describes it in words."""
-        ending = self._ending(node, claims)
+        ending, relation = self._ending(node, claims), node.relation
 
         def order(claim: Claim) -> tuple[int, ...]:
             position, f, axes = claim
             value = node.tensors[position]
             size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
-            return node.relation.ranks[f], value in self._repeating, -len(axes), -size, f in ending, position
+            finds = position in relation.indices
+            return relation.ranks[f], not finds, value in self._repeating, -len(axes), -size, f in ending, position
 
         return order
 
@@ -389,7 +406,7 @@ class _Propagation:
                 beside = self._beside(node, position) if position >= given and self.beside else ()
                 self._try(node, position, lost, tuple(beside))
 
-    def _beside(self, node: Node, position: int) -> Iterator[Mapping[int, tuple[Axes, int]]]:
+    def _beside(self, node: Node, position: int) -> Iterator[Wanted]:
         """Ways to split a result over an axis that an operand has on a factor that the op reduces, and another tensor
         on another factor: along each parallel factor of the result that this operand has too. An all_to_all then moves
         the axis there, and the other operands are gathered."""
@@ -412,8 +429,8 @@ class _Propagation:
         self,
         node: Node,
         position: int,
-        lost: Mapping[int, tuple[Axes, int]],
-        beside: Sequence[Mapping[int, tuple[Axes, int]]],
+        lost: Wanted,
+        beside: Sequence[Wanted],
     ) -> None:
         """Spreads the axes of factors that lost to one tensor, and from there to others; if that does not save enough,
         those of the first way beside them that does. Axes of ways that do not are not tried again for the same tensors.
@@ -428,9 +445,7 @@ class _Propagation:
         for reason in tried:
             self.states[reason.value].reserved.add(reason.axis)
 
-    def _weighed(
-        self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]
-    ) -> tuple[Sequence[Learned], bool]:
+    def _weighed(self, node: Node, position: int, wanted: Wanted) -> tuple[Sequence[Learned], bool]:
         """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
         Returns what was learned, and whether it was kept."""
         cuts = set(self.cuts)
@@ -480,9 +495,7 @@ class _Propagation:
         self.learned.append(reason)
         self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
 
-    def _reason(
-        self, node: Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
-    ) -> Learned:
+    def _reason(self, node: Node, value: Value, dim: int, axis: AxisRef, wanted: Wanted) -> Learned:
         source, source_dim = value, 0
         for axes, position in wanted.values():
             if axis in axes:

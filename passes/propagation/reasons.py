@@ -68,6 +68,7 @@ class Conflict:
 
 RULES = (
     "a dim that all tensors of the op share goes first",
+    "the indices of a lookup go before the table",
     "a tensor that does not repeat the elements of smaller ones goes first",
     "more axes go first",
     "the larger tensor goes first",

@@ -463,3 +463,37 @@ def test_of_two_dims_of_what_is_kept_the_one_over_which_no_extreme_is_found_is_s
         }}
         """
     assert shardings(text)["ways"] == split
+
+
+@pytest.mark.parametrize("rows", [4, 4096])
+@pytest.mark.parametrize("table", ["{rows}@d, 8", "{rows}, 8@d"])
+def test_embeddings_are_split_as_tokens_are_whatever_the_table_and_the_weights_want(rows: int, table: str) -> None:
+    """As with weights that are split to save memory, over the axes of the batch (ZeRO, FSDP)."""
+    text = f"""
+        mesh (d=4)
+        def main(tokens: s32[8@d, 4], table: f32[{table.format(rows=rows)}], w: f32[3, 8@d, 8]) -> (y: f32[]) {{
+          found = gather(table, tokens, offset_dims=[2], collapsed_slice_dims=[0], start_index_map=[0],
+                         index_vector_dim=2, slice_sizes=[1, 8])
+          y = loop l < 3 (h = found) {{ return tanh(matmul(h, w[l])) }}
+          return sum(y)
+        }}
+        """
+    found = shardings(text)
+    assert found["found"] == found["y"] == "f32[8@d, 4, 8]"
+    assert "the former is kept: the indices of a lookup go before the table" in spmdc.propagate(spmdc.parse(text)).why(
+        "found"
+    )
+
+
+def test_what_a_loop_starts_with_splits_what_it_carries_before_its_body_does() -> None:
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(x: f32[8@d, 8], v: f32[8, 8], w: f32[8@d, 8]) -> (y: f32[8, 8]) {
+          start = matmul(x, v)
+          y = loop l < 3 (h = start) { return tanh(matmul(h, w)) }
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8@d, 8]"
