@@ -11,12 +11,11 @@ user priority; the factor that more tensors share; the indices by which the op l
 tensor that does not only repeat the elements of smaller ones; more axes; the larger tensor; the factor that is not
 reduced later; operand order. A result lacks the factors along which elements are looked up, and follows the others as
 if these were not claimed: with tokens and a vocabulary split over the same axes, embeddings are split as the tokens
-are. The size of a tensor that a loop
-computes anew in each iteration is that of all iterations, since it would be sent in each, unless the axis would only
-cause a reduction of its users in each iteration. At last, a tensor on which the axis is still free follows the factor
-that lost, if that saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis
-along a dim, such as that of a batch, that it shares with an operand of which the op reduces the dim that the axis
-splits.
+are. The size of a tensor that a loop computes anew in each iteration is that of all iterations, since it would be sent
+in each, unless the axis would only cause a reduction of its users in each iteration. At last, a tensor on which the
+axis is still free follows the factor that lost, if that saves bytes: fewer arrive of parameters, or fewer are received.
+Otherwise a result may take the axis along a dim, such as that of a batch, that it shares with an operand of which the
+op reduces the dim that the axis splits.
 
 Every axis on every value keeps its reason.
 """

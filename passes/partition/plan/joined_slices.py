@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
-from ir.ops.rule_helpers import int_attr
+from ir.mesh import Axes, axes_size
+from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Program, Value, all_ops, values_within
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
@@ -28,8 +32,8 @@ from passes.sub_axes import find_sub_axes
 
 
 def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
-    """The propagated program with such slices replaced where that takes no more time: the tensors that they are cut
-    from are shifted instead."""
+    """The propagated program with such slices replaced: the tensors that they are cut from are shifted instead. That is
+    done where devices receive no more or, if the tensors are split differently, where it takes no more time."""
     uses = uses_of(program)
     makers = uses.makers
     joined: dict[Op, Sequence[Part]] = {}
@@ -49,13 +53,44 @@ def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
         cut = [makers[v] for v in dict.fromkeys(op.operands) if v in makers and set(uses.users[v]) == {op}]
         slices = [made for made in cut if any(part.source in made.operands for part in parts)]
         together = _joined(op, parts, names)
-        if seconds.of(together) <= seconds.of((*slices, op)):
+        rows = _rows_received(op, parts, slices)
+        costs = rows if rows is not None else (seconds.of(together), seconds.of((*slices, op)))
+        if costs[0] <= costs[1]:
             became[op] = together
 
     def each(op: Op) -> Iterable[Op]:
         return became.get(op, (op,))
 
     return map_program(program, each)
+
+
+def _rows_received(op: Op, parts: Sequence[Part], slices: Sequence[Op]) -> tuple[int, int] | None:
+    """The rows, along the concatenated dim, that the device receives that receives most: if the tensors that the slices
+    are cut from are shifted, and if the slices are sent by themselves. None unless all are split in the same way."""
+    dim = int_attr(op.attrs, "dim")
+    split = [_axes(v, dim) for v in (op.result, *op.operands, *(part.source for part in parts))]
+    if any(axes != split[0] for axes in split):
+        return None
+    devices, n = np.arange(axes_size(split[0])), op.result.shape[dim]
+
+    def received(have: int, want: int, shift: int) -> NDArray[np.int64]:
+        """The rows that each device lacks of one tensor for its shard of another, in which they are further behind."""
+        held, shard = -(-have // devices.size), -(-want // devices.size)
+        first, end = (np.clip(np.clip(d * shard, 0, want) - shift, 0, have) for d in (devices, devices + 1))
+        owned = np.minimum(end, (devices + 1) * held) - np.maximum(first, devices * held)
+        lacked: NDArray[np.int64] = end - first - np.maximum(owned, 0)
+        return lacked
+
+    shifted, sent = np.zeros_like(devices), np.zeros_like(devices)
+    offset = 0
+    for part in parts:
+        shifted += received(part.source.shape[dim], n, offset - part.start)
+        sent += received(part.size, n, offset)
+        offset += part.size
+    for cut in slices:
+        start = ints_attr(cut.attrs, "start")[dim]
+        sent += received(cut.operands[0].shape[dim], cut.result.shape[dim], -start)
+    return int(shifted.max()), int(sent.max())
 
 
 class _Seconds:
@@ -103,8 +138,12 @@ def _shifted(op: Op, shift: Shift) -> Op:
     return replace(op, operands=operands, attrs={**op.attrs, "low": shift.low, "high": shift.high})
 
 
+def _axes(value: Value, dim: int) -> Axes:
+    return value.sharding.dims[dim].axes if value.sharding is not None else ()
+
+
 def _is_split(value: Value, dim: int) -> bool:
-    return value.sharding is not None and bool(value.sharding.dims[dim].axes)
+    return bool(_axes(value, dim))
 
 
 def _joined(op: Op, parts: Sequence[Part], names: Names) -> Sequence[Op]:
