@@ -414,6 +414,18 @@ def custom_partitioning_rule(
     return attribute
 
 
+def linear_transpose(function: Callable[..., list[Any]], *avals: Any) -> Callable[[list[Any]], Sequence[Any]]:
+    """The transpose of a linear function of arrays. `jax.linear_transpose` fails if it has references of its own (jax
+    0.10 to 0.12, at least); `jax.vjp` does not."""
+    traced: Any = jax.make_jaxpr(function)(*avals)
+    flat: Any = _core.jaxpr_as_fun(traced)
+    if any(isinstance(effect, _core.InternalMutableArrayEffect) for effect in traced.effects):
+        zeros: Any = [jax.numpy.zeros(a.shape, a.dtype) for a in avals]
+        pulled: Callable[[list[Any]], Sequence[Any]] = jax.vjp(flat, *zeros)[1]
+        return pulled
+    return jax.linear_transpose(flat, *avals)
+
+
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
     """The callback and FFI effects among a jaxpr's effects, as unordered effects."""
     effects = list(effects)

@@ -31,6 +31,7 @@ from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import (
     InvalidNumberError,
     is_batched,
+    linear_transpose,
     name_arguments,
     register_error_check,
     register_series_rule,
@@ -291,7 +292,7 @@ class PartitionedCall:
                 results = self.function(*(by_place[i] for i in range(len(self.avals))))
                 return [results[i] for i in used]
 
-            pull = jax.linear_transpose(of_linear, *(self.avals[i] for i in linear))
+            pull = linear_transpose(of_linear, *(self.avals[i] for i in linear))
             return tuple(pull(list(operands[len(fixed) :])))
 
         def placed() -> Placed:

@@ -103,6 +103,16 @@ def differentiated(jit: Jit) -> Any:
     return jax.jit(jax.grad(outer))(X)
 
 
+def of_their_own_differentiated(jit: Jit) -> Any:
+    def inner(x: Any) -> Any:
+        held, rows = jax.new_ref(jnp.zeros_like(x)), jax.new_ref(x)
+        held[...] = jnp.sin(x)
+        jax.lax.fori_loop(0, 3, lambda i, _: put(held, i, held[i] * rows[i]), None)
+        return jnp.sum(held[...])
+
+    return jax.grad(jit(inner))(X), jax.jvp(jax.grad(jit(inner)), (X,), (X,)), jax.vmap(jax.grad(jit(inner)))(X[None])
+
+
 def mapped(jit: Jit) -> Any:
     rows = jax.new_ref(jnp.asarray(X))
     jax.vmap(jit(lambda row, x: put(row, ..., row[...] * x)))(rows, X[:, 1])
@@ -111,7 +121,7 @@ def mapped(jit: Jit) -> Any:
 
 USES = (
     argument, closed_over, in_trees_beside_static_and_donated, in_loops_and_branches, of_keys,
-    of_a_function_that_is_traced, differentiated, mapped,
+    of_a_function_that_is_traced, differentiated, of_their_own_differentiated, mapped,
 )  # fmt: skip
 
 
