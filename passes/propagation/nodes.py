@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import Span
@@ -81,14 +81,11 @@ class Relation:
         self.ranks = tuple([2 if f in self.replicated else 0 if f in batch else 1 for f in range(len(kinds))])
         """The precedence of each factor's claims: factors that all tensors share come first, those that need
         replication last."""
-        count = Counter(f for side in rule.operands for f in {f for dim in side for f in dim})
-        self.looked_up = frozenset(
-            [f for f, kind in enumerate(kinds) if kind is FactorKind.REDUCTION and count[f] == 1 and self.given > 1]
-        )
-        """The factors along which the op looks elements up in an operand. Results lack them."""
+        self.looked_up = frozenset([] if self.batch else _looked_up(rule))
+        """The factors along which the op looks elements up in an operand; none if there are factors of all tensors."""
         given = enumerate(rule.operands if self.looked_up else ())
         self.indices = frozenset([i for i, side in given if self.looked_up.isdisjoint(f for dim in side for f in dim)])
-        """The operands, by position, that say which elements these are, if the op looks any up."""
+        """The operands, by position, that say which elements these are."""
         self.shares_dims = any(len(d) > 1 for t in self.sides for d in t)
         """Whether some dim of a tensor consists of several factors."""
         each = tuple([(f,) for f in range(len(kinds))])
@@ -100,6 +97,13 @@ class Relation:
     def phase(self, level: Level) -> Level:
         """The first level on which a node does the same as on this one, unless it is an annotation."""
         return 0 if self.level == 0 and not self.replicated else 2 if level == 3 else level
+
+
+def _looked_up(rule: FactorRule) -> Iterable[int]:
+    """The factors that are reduced, and that only one of several operands has."""
+    count = Counter(f for side in rule.operands for f in {f for dim in side for f in dim})
+    reduced = (f for f, factor in enumerate(rule.factors) if factor.kind is FactorKind.REDUCTION)
+    return (f for f in reduced if count[f] == 1) if len(rule.operands) > 1 else ()
 
 
 def relations_of(signature: Signature) -> tuple[Relation, ...]:

@@ -7,15 +7,15 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; the factor that more tensors share; the indices by which the op looks elements up in another tensor; the
-tensor that does not only repeat the elements of smaller ones; more axes; the larger tensor; the factor that is not
-reduced later; operand order. A result lacks the factors along which elements are looked up, and follows the others as
-if these were not claimed: with tokens and a vocabulary split over the same axes, embeddings are split as the tokens
-are. The size of a tensor that a loop computes anew in each iteration is that of all iterations, since it would be sent
-in each, unless the axis would only cause a reduction of its users in each iteration. At last, a tensor on which the
-axis is still free follows the factor that lost, if that saves bytes: fewer arrive of parameters, or fewer are received.
-Otherwise a result may take the axis along a dim, such as that of a batch, that it shares with an operand of which the
-op reduces the dim that the axis splits.
+user priority; the factor that more tensors share; the tensor that does not only repeat the elements of smaller ones;
+more axes; the indices by which the op looks elements up in another tensor; the larger tensor; the factor that is not
+reduced later; operand order. A result lacks the factors along which elements are looked up. Unless all tensors share a
+factor that could take the axis, it follows the others as if these were not claimed: with tokens and a vocabulary split
+over the same axes, embeddings are split as the tokens are. The size of a tensor that a loop computes anew in each
+iteration is that of all iterations, since it would be sent in each, unless the axis would only cause a reduction of its
+users in each iteration. At last, a tensor on which the axis is still free follows the factor that lost, if that saves
+bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis along a dim, such as that
+of a batch, that it shares with an operand of which the op reduces the dim that the axis splits.
 
 Every axis on every value keeps its reason.
 """
@@ -351,7 +351,7 @@ class _Propagation:
             value = node.tensors[position]
             size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
             finds = position in relation.indices
-            return relation.ranks[f], not finds, value in self._repeating, -len(axes), -size, f in ending, position
+            return relation.ranks[f], value in self._repeating, -len(axes), not finds, -size, f in ending, position
 
         return order
 

@@ -68,9 +68,9 @@ class Conflict:
 
 RULES = (
     "a dim that all tensors of the op share goes first",
-    "the indices of a lookup go before the table",
     "a tensor that does not repeat the elements of smaller ones goes first",
     "more axes go first",
+    "the indices of a lookup go before the table",
     "the larger tensor goes first",
     "a dim that is not reduced later goes first",
     "the earlier operand goes first",
