@@ -15,7 +15,7 @@ from spmdc.frontends.spmd import parse as parse_text
 
 _BYTECODE = b"ML\xefR"
 
-_MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
+_MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"func.func ")
 
 
 @uncollected()
@@ -79,10 +79,12 @@ def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Pr
 
 
 def language_of(data: bytes, name: str) -> Literal["spmd", "mlir", "hlo"]:
-    """The language of a file: by its suffix, and if that is unknown, by its beginning."""
-    ending = Path(name).suffix.lower()
-    if ending == ".spmd":
-        return "spmd"
-    if ending == ".hlo" or data.startswith(b"HloModule "):
+    """The language of a file: by its beginning, if no program of another language begins so, or by its suffix."""
+    if data.startswith(b"HloModule "):
         return "hlo"
-    return "mlir" if ending == ".mlir" or data.startswith(_MLIR_BEGINNINGS) else "spmd"
+    if data.startswith(_MLIR_BEGINNINGS):
+        return "mlir"
+    ending = Path(name).suffix.lower()
+    if ending == ".hlo":
+        return "hlo"
+    return "mlir" if ending == ".mlir" or (ending != ".spmd" and data.startswith(b"#loc")) else "spmd"

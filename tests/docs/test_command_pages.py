@@ -17,8 +17,9 @@ _VERBS = """\
 # The command line
 
 All commands (verbs) and their options, as `spmdc VERB --help` prints them; the tests write this page from the parser. A
-FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text), and `-` is standard input. The exit status is 0 after
-success, 1 if the program or its inputs have errors, 2 after wrong usage, and 3 if spmdc has a bug.
+FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text), whatever it is called if it begins with `module` or
+`HloModule`, and `-` is standard input. The exit status is 0 after success, 1 if the program or its inputs have errors,
+2 after wrong usage, and 3 if spmdc has a bug.
 [questions.md](questions.md) lists common questions and the command that answers each.
 """
 _CODES = """\

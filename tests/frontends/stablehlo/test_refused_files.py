@@ -7,6 +7,7 @@ process over much, and says why in words that depend on its version.
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from jaxlib.mlir import ir
@@ -250,3 +251,13 @@ def test_every_verb_tells_a_file_that_it_cannot_import(
     assert "error[E70" in diagnostic
     assert (":4:" if language == "mlir" else ":5:") in diagnostic
     assert "Traceback" not in diagnostic
+
+
+@pytest.mark.parametrize("suffix", ["spmd", "mlir", "hlo", "txt"])
+@pytest.mark.parametrize("text", [mlir(), hlo("  ROOT x = f32[4,6] parameter(0)")], ids=["MLIR", "HLO"])
+def test_a_file_is_read_in_the_language_that_it_begins_in_whatever_it_is_called(
+    text: str, suffix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"module.{suffix}"
+    file.write_text(text)
+    assert spmdc.load(file).main.params[0].type.shape == (4, 6)
