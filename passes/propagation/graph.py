@@ -116,10 +116,7 @@ class PropagationGraph:
             self._place(value, value.sharding, reserved)
             self._is_made(value, iterations)
         if control is ControlKind.LOOP:
-            condition, body = op.regions
-            for i, operand in enumerate(op.operands):
-                begins = condition.params[i], body.params[i], operand
-                self._relate(begins, f"value {i} carried by the loop", op.span)
+            self._add_entries(op)
         for inner in op.regions:
             for param in inner.params:
                 self._is_made(param, iterations * max(1, trips_of(op)) if control is ControlKind.LOOP else iterations)
@@ -128,6 +125,14 @@ class PropagationGraph:
             self._add_links(op, control)
         else:
             self._add_rule(op)
+
+    def _add_entries(self, op: Op) -> None:
+        """Relates what a loop starts with to its parameters, before any op of its body: a batch then splits what is
+        carried, rather than weights that the body uses."""
+        condition, body = op.regions
+        for i, operand in enumerate(op.operands):
+            entering = condition.params[i], body.params[i], operand
+            self._relate(entering, f"value {i} carried by the loop", op.span)
 
     def _add_links(self, op: Op, control: ControlKind | None) -> None:
         """Relates the values that an op with regions or a callee makes equal: they should be sharded equally."""
