@@ -16,8 +16,14 @@ from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
-from passes.partition.exchange.box_exchange import boxes_of, cannot_be_written, exchanges_seconds
+from passes.partition.exchange.box_exchange import (
+    boxes_of,
+    cannot_be_written,
+    exchanges_received,
+    exchanges_seconds,
+)
 from passes.partition.exchange.halo import Halo
+from passes.partition.strategy import Strategy
 
 Constants = Mapping[Value, int]
 """The integers that are known."""
@@ -118,6 +124,13 @@ def seconds_along(
     if scan_seconds is not None:
         return scan_seconds(machine, op, axes, operands[0])
     return exchanges_seconds(machine, *_exchanges(op, rule, factor, axes, operands), axes)
+
+
+def received_along(op: Op, rule: FactorRule, strategy: Strategy) -> int:
+    """Bytes that the worst device receives in the op's exchanges along WINDOW factors."""
+    along = ((f, axes) for f, axes in strategy.factors if axes and rule.factors[f].kind is FactorKind.WINDOW)
+    exchanges = ((*_exchanges(op, rule, f, axes, strategy.operands), axes) for f, axes in along)
+    return sum(exchanges_received(*each) for each in exchanges)
 
 
 def is_worth_writing(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> bool:

@@ -98,6 +98,13 @@ def exchanges_seconds(machine: Machine, boxes: Sequence[Boxes], row_bytes: Seque
     return math.inf if stages is None else sum(messages_seconds(machine, axes, nbytes) for nbytes in stages)
 
 
+def exchanges_received(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> int:
+    """Bytes that the worst device receives in the exchanges of one op, which must be few enough to be written."""
+    stages = _stages(tuple(boxes), tuple(row_bytes), axes_size(axes))
+    assert stages is not None
+    return sum(stages)
+
+
 def cannot_be_written(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> bool:
     """Whether these exchanges of one op take more rounds than are worth writing, or positions that do not fit in
     s32."""

@@ -32,9 +32,11 @@ from passes.partition.plan.pending_reductions import (
     of_nothing,
 )
 from passes.partition.plan.recompute import (
+    NOTHING_SPARED,
     Estimate,
     PartitionedValue,
     Recompute,
+    Spared,
     finest_for,
     is_identity,
     is_made_of_parts,
@@ -48,7 +50,7 @@ from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
-from passes.partition.registry import REWRITES, Constants
+from passes.partition.registry import REWRITES, Constants, received_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
 from passes.partition.reshard.steps import Step
@@ -484,7 +486,9 @@ class Planner:
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         leaves = leaves_of(op, rule, self.partitioned) if maker is not None and recompute is None else ()
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
-            sent = strategy.alone if strategy.sends and self.facts.uses[value] <= 1 else 0.0
+            spared = NOTHING_SPARED
+            if maker is not None and strategy.sends and self.facts.uses[value] <= 1:
+                spared = Spared(strategy.alone, received_along(op, rule, strategy))
             self.partitioned[value] = PartitionedValue(
                 value,
                 self.wanted(value),
@@ -492,7 +496,7 @@ class Planner:
                 b,
                 recompute=recompute,
                 maker=maker,
-                spared=sent,
+                spared=spared,
                 leaves=leaves,
             )
         if not self.facts.only_narrowed.isdisjoint(op.operands):

@@ -47,6 +47,16 @@ class Cost(NamedTuple):
     is_shared: bool
 
 
+class Spared(NamedTuple):
+    """Seconds and bytes that are not received if an op is not needed."""
+
+    seconds: float
+    received: float
+
+
+NOTHING_SPARED = Spared(0.0, 0.0)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Recompute:
     """An op that a device can compute any part of without communication: from nothing, or from values that every device
@@ -69,8 +79,8 @@ class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
     A device can compute any part of a value that has a `recompute` without communication, and of one that has a `maker`
-    from parts of that op's operands. If nothing else needs the value, this saves the op's own communication, which
-    takes `spared` seconds. If its `leaves` are in the right places, it is computed from these. An `argument` of a
+    from parts of that op's operands. If nothing else needs the value, this saves what the op itself takes, `spared`, if
+    it communicates. If its `leaves` are in the right places, it is computed from these. An `argument` of a
     function, by number, can be requested from its callers in any sharding, which costs them `share` of one reshard for
     each call.
     """
@@ -81,7 +91,7 @@ class PartitionedValue:
     home: RegionBuilder
     recompute: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
-    spared: float = 0.0
+    spared: Spared = NOTHING_SPARED
     leaves: tuple[Leaf, ...] = ()
     argument: int | None = None
     share: float = 1.0
@@ -245,7 +255,7 @@ class Estimate:
         if partitioned.maker is None or not plan.received:
             return None
         self._used = self._used_for(partitioned)
-        return self._again(partitioned, sharding, plan)
+        return self._again(partitioned, sharding, plan, is_last=True)
 
     def _used_for(self, partitioned: PartitionedValue) -> Counter[Value]:
         found: Counter[Value] = Counter()
@@ -259,7 +269,10 @@ class Estimate:
                 pending += [self.partitioned[v] for v in maker[0].operands]
         return found
 
-    def _again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
+    def _again(
+        self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan, *, is_last: bool
+    ) -> Cost | None:
+        """The cost, less what is spared if this `is_last`: the only use of the value, and of all that is made of it."""
         if partitioned.maker is None or not plan.received or not sharding.is_plain or not self._ops_left:
             return None
         self._ops_left -= 1
@@ -268,31 +281,33 @@ class Estimate:
         if strategy is None:
             return None
         before = set(self._there)
-        seconds, received, is_shared = 0.0, 0.0, False
+        is_last = is_last and self.uses[partitioned.value] <= 1
+        spared = partitioned.spared if is_last else NOTHING_SPARED
+        seconds, received, is_shared = -spared.seconds, -spared.received, False
         for value, at in zip(op.operands, strategy.operands, strict=True):
-            cost = self._of(value, at)
+            cost = self._of(value, at, is_last=is_last)
             if cost is None or received + cost.received > plan.received:
                 self._there = before
                 return None
             seconds, received = seconds + cost.seconds, received + cost.received
             is_shared = is_shared or cost.is_shared
-        is_less = received < plan.received or partitioned.spared > 0
+        is_less = received < plan.received or spared.seconds > 0
         is_alike = is_shared and partitioned.value not in self.read_by_products
         as_much = is_alike and (seconds, received) == (plan.seconds, plan.received)
-        if not as_much and not (is_less and seconds < plan.seconds + partitioned.spared):
+        if not as_much and not (is_less and seconds < plan.seconds):
             self._there = before
             return None
         self._there.add((partitioned.value, sharding))
         return Cost(seconds, received, is_shared)
 
-    def _of(self, value: Value, sharding: ClosedSharding) -> Cost | None:
+    def _of(self, value: Value, sharding: ClosedSharding, *, is_last: bool) -> Cost | None:
         partitioned = self.partitioned[value]
         if sharding in partitioned.shardings or (value, sharding) in self._there or partitioned.recompute is not None:
             return Cost(0.0, 0.0, False)
         if all(have.partial for have in partitioned.shardings):
             return None
         plan, _ = partitioned.cheapest(self.resharder, sharding)
-        cost = self._again(partitioned, sharding, plan)
+        cost = self._again(partitioned, sharding, plan, is_last=is_last)
         if cost is not None:
             return cost
         self._there.add((value, sharding))
