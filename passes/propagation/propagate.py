@@ -37,7 +37,7 @@ from passes.propagation.conflicts import Claim, conflicts_at
 from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
-from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
+from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, ValueId, name_outside
 from passes.propagation.survival import extreme_dims, made_along, surviving_dims
 from passes.propagation.traffic import bytes_between, local_bytes, repeating
 from passes.rewrite import map_values
@@ -541,9 +541,22 @@ class _Propagation:
             source = names[r.source] if r.source is not None else None
             return Reason(names[r.value], r.dim, r.axis, r.step, r.how, r.span, source, r.source_dim)
 
-        reasons = {(names[value], dim): tuple(map(reason, found)) for (value, dim), found in self.reasons.items()}
+        reasons: dict[tuple[ValueId, int], tuple[Reason, ...]] = {}
+        for (value, dim), found in self.reasons.items():
+            key = names[value], dim
+            reasons[key] = _earliest(reasons.get(key, ()), tuple(map(reason, found)))
         conflicts = conflicts_at(self.nodes, self.states, self._order, self.weighed, names)
         return Provenance(reasons, tuple(conflicts))
+
+
+def _earliest(some: tuple[Reason, ...], others: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """The earliest reason for each axis: the condition and the body of a loop have parameters of the same names."""
+    found: dict[AxisRef, Reason] = {}
+    for reason in (*some, *others):
+        known = found.setdefault(reason.axis, reason)
+        if reason.step < known.step:
+            found[reason.axis] = reason
+    return tuple(found.values())
 
 
 def _alone(tensor: TensorFactors) -> set[int]:

@@ -23,7 +23,7 @@ def explain_value(propagated: Propagated, name: str) -> str:
     Raises SpmdcError (E101) if there is no such value.
     """
     found = values_named(propagated.program, name)
-    return "\n".join(line for named in found for line in explanation(propagated, *named))
+    return "\n".join(dict.fromkeys("\n".join(explanation(propagated, *named)) for named in found))
 
 
 def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
