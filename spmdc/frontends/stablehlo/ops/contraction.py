@@ -6,26 +6,35 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from ir.program import Attr, Value
-from ir.types import f32
+from ir.types import f32, pred
 from spmdc.frontends.stablehlo.attributes import int_of, ints, pairs, text_of
 from spmdc.frontends.stablehlo.scope import Scope, converts
 
 
 def _unified(op: mlir.Operation, scope: Scope) -> tuple[Value, Value, Attr]:
-    """The operands converted to one element type, and the type of the sums if it is another."""
+    """The operands converted to one element type of numbers, and the type of the sums if it is another."""
     (lhs, rhs), result = scope.operands(op), scope.type(op.results[0]).dtype
-    if lhs.dtype != rhs.dtype or not lhs.dtype.has_zero:
+    result = f32 if result == pred else result
+    if lhs.dtype != rhs.dtype or lhs.dtype == pred or not lhs.dtype.has_zero:
         common = result if result.bits >= 16 or not result.is_float else f32
         lhs, rhs = (scope.emit("convert", x, dtype=common) for x in (lhs, rhs))
     return lhs, rhs, result if result != lhs.dtype else None
+
+
+def _product(name: str, op: mlir.Operation, scope: Scope, lhs: Value, rhs: Value, **attrs: Attr) -> Value:
+    """The product. One of pred is whether any summand is not 0: no sum of ones in f32 becomes 0, however many."""
+    found = scope.emit(name, lhs, rhs, **attrs)
+    return scope.emit("convert", found, dtype=pred) if scope.type(op.results[0]).dtype == pred else found
 
 
 @converts("dot_general")
 def _dot_general(op: mlir.Operation, scope: Scope) -> Value:
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs, dtype = _unified(op, scope)
-    return scope.emit(
+    return _product(
         "dot_general",
+        op,
+        scope,
         lhs,
         rhs,
         lhs_batch=tuple(dims.lhs_batching_dimensions),
@@ -40,7 +49,7 @@ def _dot_general(op: mlir.Operation, scope: Scope) -> Value:
 def _dot(op: mlir.Operation, scope: Scope) -> Value:
     lhs, rhs, dtype = _unified(op, scope)
     contract = (lhs.type.rank - 1,)
-    return scope.emit("dot_general", lhs, rhs, lhs_contract=contract, rhs_contract=(0,), dtype=dtype)
+    return _product("dot_general", op, scope, lhs, rhs, lhs_contract=contract, rhs_contract=(0,), dtype=dtype)
 
 
 @converts("einsum", "unary_einsum")
@@ -88,8 +97,10 @@ def _convolution(op: mlir.Operation, scope: Scope) -> Value:
         given = ints(a[name]) if name in a else ()
         return given if set(given) - {default} else ()
 
-    return scope.emit(
+    return _product(
         "convolution",
+        op,
+        scope,
         lhs,
         rhs,
         lhs_batch=dims.input_batch_dimension,
