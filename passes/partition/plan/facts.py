@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ir.dataflow import uses_of
 from ir.mesh import AxisRef
-from ir.program import Program, Value, all_ops
+from ir.program import Op, Program, Value, all_ops
 from passes.cost.machine import Machine
 from passes.partition.plan.pending_reductions import (
     never_pending,
@@ -23,6 +23,7 @@ from passes.partition.plan.pending_reductions import (
 )
 from passes.partition.plan.recompute import only_narrowed, read_by_products, uses_by_any_name
 from passes.partition.plan.shardings import Shardings
+from passes.partition.plan.shared_operands import readers_from_here
 from passes.partition.plan.static_starts import constants_of
 from passes.partition.registry import Constants
 
@@ -81,6 +82,11 @@ class Facts:
     def summands(self) -> Mapping[Value, int]:
         """For each value that is a part of a sum, the number of parts, itself included, that one reduction serves."""
         return summands(self.program, self.sums)
+
+    @cached_property
+    def readers(self) -> Mapping[Op, tuple[int, ...]]:
+        """For products that share an operand, how many from each on read it in the same way: one gather serves all."""
+        return readers_from_here(self.program, self.shardings.propagated)
 
     @cached_property
     def constants(self) -> Constants:

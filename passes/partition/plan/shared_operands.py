@@ -1,0 +1,55 @@
+"""Operands that several products read in the same way, so that one gather serves all of them.
+
+A product whose operand is split along a contracted dim can send its partial sums, or gather the operand. If several
+products of one operand gather it, as those that make queries, keys and values of the same tokens, it is sent once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ir.ops import OPS, FactorKind
+from ir.ops.declaration import InKernels
+from ir.ops.layout import is_annotation
+from ir.program import Op, Program, Region, Value, walk
+from passes.partition.closed_sharding import ClosedSharding
+from passes.signatures import signature_of
+
+
+def readers_from_here(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Op, tuple[int, ...]]:
+    """For products that share an operand: how many of a region, from this one on, read each operand in the same way,
+    each product included. They contract the same dims of it, and their other operands and their results are sharded
+    alike, by `sharding_of`."""
+    found: dict[Op, list[int]] = {}
+    names: dict[Value, Value] = {}
+    for region in _regions(program):
+        alike: dict[object, list[tuple[Op, int]]] = {}
+        for op in region.ops:
+            if is_annotation(op):
+                names[op.result] = names.get(op.operands[0], op.operands[0])
+            if OPS[op.name].role is not InKernels.PRODUCT:
+                continue
+            sharded = [sharding_of(value) for value in (*op.operands, *op.results)]
+            for position, value in enumerate(op.operands):
+                others = *sharded[:position], *sharded[position + 1 :]
+                how = names.get(value, value), position, _contracted(op, position), others
+                alike.setdefault(how, []).append((op, position))
+        for readers in alike.values():
+            for i, (op, position) in enumerate(readers if len(readers) > 1 else ()):
+                found.setdefault(op, [1] * len(op.operands))[position] = len(readers) - i
+    return {op: tuple(counts) for op, counts in found.items()}
+
+
+def _regions(program: Program) -> Iterator[Region]:
+    for function in program.functions.values():
+        yield function.body
+        for op in walk(function.body):
+            yield from op.regions
+
+
+def _contracted(op: Op, position: int) -> tuple[int, ...]:
+    """The dims of an operand that are contracted."""
+    rule = signature_of(op).rule
+    assert rule is not None
+    kinds = ([rule.factors[f].kind for f in factors] for factors in rule.operands[position])
+    return tuple(dim for dim, found in enumerate(kinds) if FactorKind.REDUCTION in found)
