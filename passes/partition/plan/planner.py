@@ -36,12 +36,13 @@ from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
     Recompute,
-    Spared,
     finest_for,
     is_identity,
     is_made_of_parts,
     is_recomputable,
     leaves_of,
+    made_by,
+    spared_without,
     strategy_for,
 )
 from passes.partition.plan.shardings import Shardings
@@ -50,7 +51,7 @@ from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
-from passes.partition.registry import REWRITES, Constants, received_along
+from passes.partition.registry import REWRITES, Constants
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
 from passes.partition.reshard.steps import Step
@@ -132,6 +133,8 @@ class Planner:
         """A lower bound of the time of all ops planned so far, each as often as it runs. Calls, and branches that may
         not run, are left out."""
         self.limit = math.inf
+        self.moved: dict[Value, ReshardPlan] = {}
+        """The reshards by the local values that they end with."""
         self.superseded: set[Value] = set()
         """Local values that were computed again in another sharding, and may have no uses left."""
 
@@ -344,7 +347,13 @@ class Planner:
         if partitioned.maker is None:
             return None
         is_faster = self._estimate().again(partitioned, sharding, plan) is not None
-        again = self._computed(partitioned, *partitioned.maker, sharding) if is_faster else None
+        if not is_faster:
+            return None
+        if self.facts.uses[partitioned.value] <= 1:
+            for value, moved in partitioned.moved.items():
+                have = self.partitioned[value].shardings
+                self.superseded.update(have.pop(made) for made in made_by(moved) if made in have)
+        again = self._computed(partitioned, *partitioned.maker, sharding)
         if again is not None:
             self.superseded.update(partitioned.shardings.values())
         return again
@@ -381,6 +390,7 @@ class Planner:
             pending, seconds, at = [], 0.0, after
         if at != target or pending:
             raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
+        self.moved[now] = plan
         return now
 
     # Values that are computed again.
@@ -405,6 +415,12 @@ class Planner:
                 return None
             found.append(local)
         return tuple(found)
+
+    def _missing(self, b: RegionBuilder, op: Op, strategy: Strategy) -> set[Value]:
+        """The operands of the same region that only this op uses, and that do not exist as the strategy needs them."""
+        needed = zip(op.operands, strategy.operands, strict=True)
+        own = ((v, self.partitioned[v], at) for v, at in needed if self.facts.uses[v] <= 1)
+        return {v for v, partitioned, at in own if partitioned.home is b and at not in partitioned.shardings}
 
     def _operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...]:
         """The operands of an op, resharded for a strategy."""
@@ -479,16 +495,20 @@ class Planner:
         operands = self._there(op, strategy)
         if operands is None or strategy.excess:
             self._warn(op, strategy)
+        moved: Mapping[Value, ReshardPlan] = {}
         if operands is None:
+            missing = self._missing(b, op, strategy)
             operands = self._operands(op, strategy)
+            there = zip(op.operands, operands, strict=True)
+            moved = {v: self.moved[local] for v, local in there if v in missing and local in self.moved}
         results = self._computed_so(b, op, rule, strategy, operands)
         recompute = self._way_to_recompute(op, rule)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         leaves = leaves_of(op, rule, self.partitioned) if maker is not None and recompute is None else ()
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
             spared = NOTHING_SPARED
-            if maker is not None and strategy.sends and self.facts.uses[value] <= 1:
-                spared = Spared(strategy.alone, received_along(op, rule, strategy))
+            if maker is not None and (moved or strategy.sends) and self.facts.uses[value] <= 1:
+                spared = spared_without(op, rule, strategy, moved.values())
             self.partitioned[value] = PartitionedValue(
                 value,
                 self.wanted(value),
@@ -497,6 +517,7 @@ class Planner:
                 recompute=recompute,
                 maker=maker,
                 spared=spared,
+                moved=moved,
                 leaves=leaves,
             )
         if not self.facts.only_narrowed.isdisjoint(op.operands):

@@ -1,17 +1,17 @@
 """Values that devices recompute where they are needed, instead of receiving them.
 
 A device computes its own part of a constant or an iota, and of the results of elementwise ops, transposes and reshapes
-on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other
-elementwise op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a
-widened value is sent before it is widened. The same holds for an op that moves elements along a dim, if that dim is
-whole in the requested sharding.
+on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other such
+op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a widened value
+is sent before it is widened. The same holds for an op that moves elements along a dim, if that dim is whole in the
+requested sharding. What has been sent for the op alone is then not sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ir.builder import RegionBuilder
@@ -28,6 +28,7 @@ from ir.types import f32
 from passes.cost.machine import Machine
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
+from passes.partition.registry import received_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy
@@ -79,10 +80,10 @@ class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
     A device can compute any part of a value that has a `recompute` without communication, and of one that has a `maker`
-    from parts of that op's operands. If nothing else needs the value, this saves what the op itself takes, `spared`, if
-    it communicates. If its `leaves` are in the right places, it is computed from these. An `argument` of a
-    function, by number, can be requested from its callers in any sharding, which costs them `share` of one reshard for
-    each call.
+    from parts of that op's operands. If nothing else needs the value, this saves what the op itself takes if it
+    communicates, and the reshards of operands that only it needs, `moved`: together, `spared`. If its `leaves` are in
+    the right places, it is computed from these. An `argument` of a function, by number, can be requested from its
+    callers in any sharding, which costs them `share` of one reshard for each call.
     """
 
     value: Value
@@ -92,15 +93,32 @@ class PartitionedValue:
     recompute: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
     spared: Spared = NOTHING_SPARED
+    moved: Mapping[Value, Plan] = field(default_factory=dict[Value, Plan])
     leaves: tuple[Leaf, ...] = ()
     argument: int | None = None
     share: float = 1.0
 
-    def cheapest(self, resharder: Resharder, sharding: ClosedSharding) -> tuple[Plan, ClosedSharding]:
-        """The reshard to that sharding that takes the least time, and the sharding that it starts from."""
+    def cheapest(
+        self, resharder: Resharder, sharding: ClosedSharding, without: Collection[ClosedSharding] = ()
+    ) -> tuple[Plan, ClosedSharding]:
+        """The reshard to that sharding that takes the least time, and the sharding that it starts from: any in which
+        the value exists, but for those it would be `without`."""
         value = self.value
-        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in self.shardings]
+        known = [have for have in self.shardings if have not in without]
+        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in known]
         return min(plans, key=lambda found: found[0].seconds)
+
+
+def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collection[Plan]) -> Spared:
+    """What is spared if neither the op nor these reshards of its operands are needed."""
+    own = Spared(strategy.alone, received_along(op, rule, strategy)) if strategy.sends else NOTHING_SPARED
+    seconds, received = sum(plan.seconds for plan in moved), sum(plan.received for plan in moved)
+    return Spared(own.seconds + seconds, own.received + received)
+
+
+def made_by(plan: Plan) -> Collection[ClosedSharding]:
+    """The shardings in which a value exists because of a reshard."""
+    return [after for _, after in plan.steps if isinstance(after, ClosedSharding)]
 
 
 def uses_by_any_name(program: Program) -> Counter[Value]:
@@ -164,7 +182,7 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
 def is_recomputable(op: Op) -> bool:
     """Whether a device can compute its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
-    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or opdef.moves_along)
+    return len(op.results) == 1 and (is_made_of_parts(op) or opdef.keeps_dims or opdef.moves_along)
 
 
 def is_made_of_parts(op: Op) -> bool:
@@ -285,7 +303,8 @@ class Estimate:
         spared = partitioned.spared if is_last else NOTHING_SPARED
         seconds, received, is_shared = -spared.seconds, -spared.received, False
         for value, at in zip(op.operands, strategy.operands, strict=True):
-            cost = self._of(value, at, is_last=is_last)
+            without = made_by(partitioned.moved[value]) if is_last and value in partitioned.moved else ()
+            cost = self._of(value, at, without, is_last=is_last)
             if cost is None or received + cost.received > plan.received:
                 self._there = before
                 return None
@@ -293,20 +312,23 @@ class Estimate:
             is_shared = is_shared or cost.is_shared
         is_less = received < plan.received or spared.seconds > 0
         is_alike = is_shared and partitioned.value not in self.read_by_products
-        as_much = is_alike and (seconds, received) == (plan.seconds, plan.received)
+        as_much = is_alike and received == plan.received and seconds <= plan.seconds
         if not as_much and not (is_less and seconds < plan.seconds):
             self._there = before
             return None
         self._there.add((partitioned.value, sharding))
         return Cost(seconds, received, is_shared)
 
-    def _of(self, value: Value, sharding: ClosedSharding, *, is_last: bool) -> Cost | None:
+    def _of(
+        self, value: Value, sharding: ClosedSharding, without: Collection[ClosedSharding], *, is_last: bool
+    ) -> Cost | None:
         partitioned = self.partitioned[value]
-        if sharding in partitioned.shardings or (value, sharding) in self._there or partitioned.recompute is not None:
+        exists = sharding in partitioned.shardings and sharding not in without
+        if exists or (value, sharding) in self._there or partitioned.recompute is not None:
             return Cost(0.0, 0.0, False)
         if all(have.partial for have in partitioned.shardings):
             return None
-        plan, _ = partitioned.cheapest(self.resharder, sharding)
+        plan, _ = partitioned.cheapest(self.resharder, sharding, without)
         cost = self._again(partitioned, sharding, plan, is_last=is_last)
         if cost is not None:
             return cost
