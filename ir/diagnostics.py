@@ -92,6 +92,10 @@ class SpmdcError(ValueError):
         )
         super().__init__(render(self.diagnostics))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Exceptions are pickled with their `args`, here the text, and this one is made of diagnostics."""
+        return type(self), (self.diagnostics,), self.__dict__
+
 
 class InternalError(Exception):
     """A bug in spmdc: one of its invariants does not hold."""

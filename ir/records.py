@@ -13,11 +13,13 @@ def quickly_made(cls: type[T]) -> type[T]:
     """The frozen dataclass with slots, with a constructor that takes half the time.
 
     The constructor of `dataclasses` looks up for each field how an object sets its attributes, because the class itself
-    refuses. This one, with the same arguments, sets the slots directly. A field that is no argument has a default.
+    refuses. This one, with the same arguments, sets the slots directly. A field that is no argument has a default; it
+    is a cache, neither pickled nor copied.
     """
     assert "__post_init__" not in cls.__dict__, cls
     known: dict[str, Any] = {"missing": MISSING}
     params: list[str] = []
+    arguments: list[str] = []
     lines: list[str] = []
     slotted: Any = cls
     for field in fields(slotted):
@@ -31,13 +33,15 @@ def quickly_made(cls: type[T]) -> type[T]:
             continue
         has_factory = field.default_factory is not MISSING
         is_needed = field.default is MISSING and not has_factory
-        params.append(name if is_needed else f"{name}={'missing' if has_factory else f'default_{name}'}")
+        params.append(name)
+        arguments.append(name if is_needed else f"{name}={'missing' if has_factory else f'default_{name}'}")
         value = f"new_{name}() if {name} is missing else {name}" if has_factory else name
         lines.append(f"    set_{name}(self, {value})")
-    exec(f"def __init__(self, {', '.join(params)}):\n" + "\n".join(lines), known)
+    exec(f"def __init__(self, {', '.join(arguments)}):\n" + "\n".join(lines), known)
     made = known["__init__"]
     made.__qualname__, made.__annotations__ = cls.__init__.__qualname__, cls.__init__.__annotations__
     type.__setattr__(cls, "__init__", made)
+    type.__setattr__(cls, "__reduce__", lambda self: (cls, tuple([getattr(self, name) for name in params])))
     return cls
 
 

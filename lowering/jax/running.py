@@ -62,6 +62,9 @@ class Executable:
     donate: tuple[int, ...] = ()
     entry: Entry | None = None
 
+    def __repr__(self) -> str:
+        return f"<Executable {self.program.summary}>"
+
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
         check_given(self.program, self.donate, arguments)

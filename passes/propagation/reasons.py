@@ -113,6 +113,11 @@ class Propagated:
             otherwise=None if other is None else lambda: other().changed(change),
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """What is only found on request is found before it is pickled or copied."""
+        other = self.otherwise
+        return _already_found, (self.program, self._provenance, self.steps, None if other is None else other())
+
     @cached_property
     def _provenance(self) -> Provenance:
         return self.explained()
@@ -126,3 +131,7 @@ class Propagated:
     def conflicts(self) -> tuple[Conflict, ...]:
         """Where tensors of an op disagreed."""
         return self._provenance.conflicts
+
+
+def _already_found(program: Program, provenance: Provenance, steps: int, otherwise: Propagated | None) -> Propagated:
+    return Propagated(program, lambda: provenance, steps, None if otherwise is None else lambda: otherwise)

@@ -23,6 +23,7 @@ def test_programs_and_all_that_is_made_of_them_are_shown_in_a_short_line() -> No
         "<Op v1.1 = tanh(v0)>",
         "<Value v0: f32[8, 5]>",
     ]
+    assert repr(partitioned.to_jax()) == f"<Executable {partitioned.with_even_results().program.summary}>"
     assert repr(Comparison((), 1024, 1024, (), 4096, 4096, ())) == "<Comparison: 1,024 bytes received, 4,096 by XLA>"
 
 

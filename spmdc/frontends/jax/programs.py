@@ -58,6 +58,10 @@ class JaxProgram:
         fields = [r.name for r in program.main.results]
         self._results: Any = namedtuple("Results", fields, rename=True) if len(fields) > 1 else None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """The generated module is neither pickled nor copied, but generated again."""
+        return JaxProgram, (self.program,)
+
     def __repr__(self) -> str:
         return f"<{self.__name__}{self.__signature__} of {self.program.summary}>"
 
