@@ -10,6 +10,7 @@ import functools
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Literal
 
 from ir.explanations import EXPLANATIONS
@@ -106,6 +107,24 @@ def error(
 ) -> SpmdcError:
     """An SpmdcError of one diagnostic."""
     return SpmdcError(Diagnostic(code, message, span, help=help, notes=tuple(notes)))
+
+
+_MAX_GIVEN = 80
+"""The most characters of an argument that an error shows."""
+
+
+def unfit(what: str, given: object, help: str = "") -> SpmdcError:
+    """The error (E601) for an argument of a Python function. `what` is a clause that says what it should be."""
+    shown = f"the function {given.__name__}" if isinstance(given, FunctionType) else " ".join(repr(given).split())
+    return error(
+        "E601", f"{what}, and not {shown if len(shown) <= _MAX_GIVEN else shown[:_MAX_GIVEN] + '…'}", help=help
+    )
+
+
+def require(fits: bool, what: str, given: object, help: str = "") -> None:
+    """Raises the error of `unfit` for an argument that does not fit."""
+    if not fits:
+        raise unfit(what, given, help)
 
 
 class EnoughError(Exception):

@@ -231,7 +231,11 @@ explain(
     "progress up to it.",
 )
 
-explain("E601", "The command line is not one that spmdc understands.")
+explain(
+    "E601",
+    "The command line is not one that spmdc understands, or a Python function is called with an argument of another "
+    "kind than it takes.",
+)
 explain(
     "E602",
     "The file of a machine is invalid: it is not TOML, a field is missing or unknown, or a figure makes no sense. "

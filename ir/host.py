@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.diagnostics import error
+from ir.diagnostics import error, require
 from ir.types import Array, TensorType
 
 Callback = Callable[..., Any]
@@ -60,6 +60,9 @@ def register_callback(name: str, function: Callback) -> None:
     """Registers `function` as the host function `name`, until another is registered.
 
     It takes the operands as numpy arrays. It returns an array of the type in the program, or a sequence of one for each
-    result; without results, the return value is ignored.
+    result; without results, the return value is ignored. Raises SpmdcError (E601) for anything but a name and a
+    function.
     """
+    require(isinstance(name, str), "a host function is registered by name", name)
+    require(callable(function), "a host function is a function", function)
     _REGISTERED[name] = function

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -149,9 +150,11 @@ def mesh_problems(mesh: Mesh) -> list[str]:
     if len(mesh.axes) > MAX_AXES:
         return [f"a mesh has {len(mesh.axes):,} axes, and no more than {MAX_AXES} are possible"]
     title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
-    found = [f"axis {name!r} of {title} has size {size}" for name, size in mesh.axes if size < 1]
+    found = [f"axis {name!r} of {title} has size {size!r}" for name, size in mesh.axes if not _is_size(size)]
     found += [f"{title} has two axes {name!r}" for i, name in enumerate(mesh.names) if name in mesh.names[:i]]
-    found += [f"axis {n!r} of {title} has a name that no program can say" for n in mesh.names if not is_name(n)]
+    found += [
+        f"axis {n!r} of {title} has a name that no program can say" for n in map(str, mesh.names) if not is_name(n)
+    ]
     if found:
         return found
     if mesh.size > MAX_DEVICES:
@@ -160,6 +163,10 @@ def mesh_problems(mesh: Mesh) -> list[str]:
     if devices is not None and (len(devices) != mesh.size or set(devices) != set(range(mesh.size))):
         return [f"the devices of {title} must be the numbers 0 to {mesh.size - 1} in some order"]
     return []
+
+
+def _is_size(given: object) -> bool:
+    return isinstance(given, SupportsIndex) and given.__index__() > 0
 
 
 def axes_size(axes: Iterable[AxisRef]) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.diagnostics import Diagnostic, SpmdcError, error, require
 from ir.graph import Graph, dataflow
 from ir.host import register_callback
 from ir.mesh import Mesh
@@ -39,6 +38,7 @@ from passes.partition import Decide
 from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum
 from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
+from spmdc.arguments import names_of, program_of, require_memory_limit
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.pictures import pages
 from spmdc.pictures.picture import Picture, picture_of
@@ -195,7 +195,7 @@ class PartitionedProgram:
         # Imported late, as in `evaluate`: most who partition a program do not run it here.
         from lowering.reference import simulate
 
-        return simulate(self.program, *map(np.asarray, arrays), poison=poison, seed=seed)
+        return simulate(self.program, *arrays, poison=poison, seed=seed)
 
     def with_even_results(self) -> PartitionedProgram:
         """The program that `to_jax` runs and `jax_source` prints.
@@ -248,8 +248,8 @@ class PartitionedProgram:
 
 
 def _positions(program: Program, names: str | Sequence[str]) -> list[int]:
-    """The positions of arguments. Raises SpmdcError (E101) for a name that is no argument."""
-    return [_position(program, name) for name in ((names,) if isinstance(names, str) else names)]
+    """The positions of arguments. Raises SpmdcError (E601; E101 for a name that is no argument)."""
+    return [_position(program, name) for name in names_of(names, "arguments are donated")]
 
 
 def _position(program: Program, name: str) -> int:
@@ -268,6 +268,7 @@ def propagate(program: Program, *, weigh: bool = True) -> PropagatedProgram:
     Some splits may or may not save bytes, which only a plan shows. The program is then planned for TPU v3 with and
     without them, and they are kept if they save bytes; without `weigh`, they are kept until the result is planned.
     """
+    program = program_of(program)
     _check_can_partition(program)
     if program.stage == "plan":
         raise error("E406", "the program is a plan already: its values have shardings", help="partition it")
@@ -298,6 +299,7 @@ def plan(
     """
     state, source = _begun(program, mesh)
     options = policy(machine, memory_limit, windowed_einsum, recompute)
+    require(decide is None or callable(decide), "decide is a function", decide)
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
     found = Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
@@ -334,7 +336,10 @@ def partition(
     `passes` replace `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to another. Each
     of the `hooks` is called with every pass that changed the program, and its result.
     """
+    fits = passes is None or (isinstance(passes, Sequence) and all(hasattr(step, "apply") for step in passes))
+    require(fits, "passes are objects with a name and apply", passes, "spmdc.pipeline() has the usual ones")
     hooks = (*((verify_after_each,) if verify else ()), *hooks)
+    require(all(map(callable, hooks)), "hooks are functions of a pass and a Compilation", hooks)
     if isinstance(program, Plan):
         state, source, options = Compilation(program.program, plan=program.made), program.source, program.options
         state = replace(state, propagated=program.propagated, warnings=program.warnings)
@@ -364,6 +369,7 @@ def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] 
     if isinstance(program, PropagatedProgram):
         seconds = {"propagate": program.seconds}
         return Compilation(program.program, program.propagated, timings=seconds), program.program
+    program = program_of(program)
     source = program if mesh is None else with_mesh(program, mesh)
     _check_can_partition(source)
     return Compilation(source), without_plan(source) if source.stage == "plan" else source
@@ -383,8 +389,8 @@ def policy(
     for name, given, kind in choices:
         if given not in get_args(kind):
             raise error("E601", f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}")
-    if memory_limit is not None and memory_limit < 0:
-        raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
+    if memory_limit is not None:
+        require_memory_limit(memory_limit)
     found = Machine.of(machine)
     limit = found.memory if memory_limit is None else memory_limit
     return PartitionOptions(found, limit, windowed_einsum, recompute)
@@ -405,10 +411,14 @@ def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
-    """Runs the unpartitioned program in numpy: the oracle. Raises SpmdcError (E501) if the arrays do not match."""
+    """Runs the unpartitioned program in numpy: the oracle. Raises SpmdcError: E501 if the arrays do not match, E406 for
+    an SPMD program."""
     from lowering.reference import evaluate as run_reference
 
-    return run_reference(program, *map(np.asarray, arrays))
+    program = program_of(program)
+    if program.stage == "spmd":
+        raise error("E406", "the program is an SPMD program", help="simulate it, or evaluate the program it came from")
+    return run_reference(program, *arrays)
 
 
 def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:

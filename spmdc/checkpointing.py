@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.diagnostics import Diagnostic, error
+from ir.diagnostics import Diagnostic
 from ir.program import Program
 from ir.verify.program import check
 from passes.cost.machine import Machine
 from passes.optimize.checkpoints import Block, blocks_of
 from passes.optimize.checkpoints import checkpointed as with_checkpoints
 from spmdc.api import partition
+from spmdc.arguments import program_of, require_memory_limit
 from spmdc.frontends.jax.gradients import gradient
 
 _MOST_BLOCKS = 16
@@ -62,7 +63,7 @@ class Checkpointed:
 def checkpointed(
     program: Program,
     memory_limit: int,
-    wrt: Sequence[str] = (),
+    wrt: str | Sequence[str] = (),
     of: str | None = None,
     *,
     machine: Machine | str = "tpu-v3",
@@ -76,8 +77,8 @@ def checkpointed(
     `with_value` are as for `gradient`. Raises SpmdcError: E601 for a negative limit, and as `gradient` and `partition`
     do.
     """
-    if memory_limit < 0:
-        raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
+    program = program_of(program)
+    require_memory_limit(memory_limit)
     machine = Machine.of(machine)
 
     def measured(blocks: Sequence[Block]) -> tuple[Program, Measured]:

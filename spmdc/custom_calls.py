@@ -3,7 +3,7 @@ afterwards."""
 
 from __future__ import annotations
 
-from ir.diagnostics import error
+from ir.diagnostics import error, require
 from ir.ops.declaration import TypeRuleError
 from ir.ops.factor_text import parse_rule
 
@@ -19,8 +19,10 @@ def register_rule(target: str, rule: str) -> None:
     unless braces specify its kind: `{i: need_replication}`, `{i: parallel}`, or `{j: reduction(sum)}`, for which the
     results of the call on parts are reduced. `...` stands for any leading dims. The rule applies to calls of `target`
     in programs imported afterwards, and takes precedence over those in the program. `spmdc verify FILE --rules` tests
-    whether the calls of a program satisfy theirs. Raises SpmdcError (E201) if the text is no rule.
+    whether the calls of a program satisfy theirs. Raises SpmdcError (E601; E201 if the text is no rule).
     """
+    require(isinstance(target, str), "a rule is registered for the name of a target", target)
+    require(isinstance(rule, str), "a rule is a text", rule, '"... i j -> ... i j"')
     try:
         parse_rule(rule)
     except TypeRuleError as problem:

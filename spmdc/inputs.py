@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import SupportsIndex
+
 import numpy as np
 
+from ir.diagnostics import require
 from ir.program import Program
 from ir.types import Array, TensorType
+from spmdc.arguments import program_of
 
 
 def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
@@ -13,10 +17,12 @@ def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tu
 
     Floats are normal with a scale of 1/sqrt(last dim but one), like initial weights. With `integers` they are integers
     from -4 to 4, and for types of 8 bits and fewer from -1 to 1, whose sums are exact in any order. Integers are small,
-    booleans equally likely; for types of powers of two only, all numbers are small ones.
+    booleans equally likely; for types of powers of two only, all numbers are small ones. Raises SpmdcError (E601).
     """
+    fits = isinstance(seed, SupportsIndex) and seed.__index__() >= 0
+    require(fits, "a seed is an integer that is not negative", seed)
     rng = np.random.default_rng(seed)
-    return tuple(_draw(rng, p.of or p.type, integers) for p in program.main.params)
+    return tuple(_draw(rng, p.of or p.type, integers) for p in program_of(program).main.params)
 
 
 def _draw(rng: np.random.Generator, type: TensorType, integers: bool) -> Array:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from ir.diagnostics import Diagnostic, error
+from ir.diagnostics import Diagnostic, error, require
 from ir.graph import Graph, dataflow
 from ir.mesh import Mesh
 from ir.notebooks import Lines
@@ -33,6 +33,7 @@ from passes.partition.strategy import Strategy
 from passes.partition.write.cost import OpCost, PlanCost, plan_cost
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes_of
+from spmdc.arguments import require_memory_limit
 from spmdc.pictures import pages
 
 _MOST_FOLLOWED = 12
@@ -101,6 +102,7 @@ class Plan:
 
     def diff(self, other: Plan) -> str:
         """The differences of another plan, and their costs: a line for each op that differs, and the totals."""
+        require(isinstance(other, Plan), "plans are compared with plans", other, "spmdc.plan(program)")
         return Lines(differences(self, other))
 
 
@@ -191,7 +193,13 @@ def strategies(
     memory_limit: int | None = None,
 ) -> list[tuple[str, float]]:
     """The strategies of an op with operands in these shardings, each with its seconds, reshards of operands included;
-    the cheapest first. Raises SpmdcError (E413) if the op has no factors."""
+    the cheapest first. Raises SpmdcError (E601; E413 if the op has no factors)."""
+    require(isinstance(op, Op), "strategies are those of an op", op, "program.main.body.ops has some")
+    fits = isinstance(shardings, Sequence) and all(isinstance(sharding, Sharding) for sharding in shardings)
+    fits = fits and len(shardings) == len(op.operands)
+    require(fits, f"the shardings are one for each of {len(op.operands)} operands", shardings)
+    if memory_limit is not None:
+        require_memory_limit(memory_limit)
     rule = factor_rule(op)
     if rule is None:
         raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
@@ -346,7 +354,8 @@ def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide
 
 
 def replaced(plan: Plan, value: str, strategy: str) -> Plan:
-    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413)."""
+    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413, E601)."""
+    require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
     _, asked = _asked(plan, value)
     label = asked[-1][1][0].op.label
     decided, met = {**plan.decided, label: strategy}, set[str]()

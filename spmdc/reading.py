@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ir.diagnostics import error
+from ir.diagnostics import error, require
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify.program import check
@@ -42,6 +43,7 @@ def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Progra
 
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module in text or bytecode. Raises SpmdcError, E701 if it is not MLIR."""
+    require(isinstance(text, str | bytes), "a module is text or bytecode", text, "spmdc.load(path) reads a file")
     from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 
     PARSER_PROCESS.start()  # While it starts, the importer is imported.
@@ -52,6 +54,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module in HLO text. Raises SpmdcError, E701 if it is not HLO."""
+    require(isinstance(text, str), "a module in HLO is text", text, "spmdc.load(path) reads a file")
     from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 
     PARSER_PROCESS.start()
@@ -63,6 +66,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
 def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
     """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also if
     the file cannot be read."""
+    require(isinstance(path, str | os.PathLike), "a program is loaded from a path", path, "spmdc.parse(text)")
     return read(read_bytes(path), str(path), defines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.diagnostics import Diagnostic, Diagnostics, error, require
 from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.program import Function, Program, Result, Value
@@ -18,8 +18,10 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     """The program with its default mesh replaced; whole axes are found by name.
 
     Raises SpmdcError: E301 for an axis that the new mesh lacks, E303 for a part of an axis or for tensors on a mesh of
-    their own, which have no counterpart on the new one.
+    their own, which have no counterpart on the new one, E601 if it is no mesh.
     """
+    help = 'sizes by name: {"x": 4, "y": 2}; those of a mesh of JAX: mesh.shape'
+    require(isinstance(mesh, Mesh | Mapping), "a mesh is expected", mesh, help)
     new = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh.items()))
     _require_one_mesh(program)
     problems = Diagnostics()

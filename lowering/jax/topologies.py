@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import mesh_utils, topologies
 
-from ir.diagnostics import error
+from ir.diagnostics import error, require
 from ir.mesh import Mesh
 
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
@@ -45,6 +45,7 @@ class Target:
 
 def parse_target(text: str) -> Target | None:
     """The TPUs with that name; None for "cpu", the host's own. Raises SpmdcError (E516) if there is no such target."""
+    require(isinstance(text, str), "a target is named", text, "tpu-v3:4x4")
     if text == "cpu":
         return None
     name, colon, layout = text.partition(":")

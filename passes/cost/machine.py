@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ir.diagnostics import InternalError, SpmdcError, error
+from ir.diagnostics import InternalError, SpmdcError, error, require
 from ir.mesh import MAX_DEVICES, Axes, AxisRef, Mesh, axes_size
 from passes.cost.kernels import Kernels
 from passes.cost.machine_file import read_machine
@@ -56,8 +56,8 @@ class Machine:
 
     @staticmethod
     def of(given: Machine | str) -> Machine:
-        """The machine itself, or the one of that name or file. Raises SpmdcError (E005, E602, E603)."""
-        return machine(given) if isinstance(given, str) else given
+        """The machine itself, or the one of that name or file. Raises SpmdcError (E005, E601, E602, E603)."""
+        return given if isinstance(given, Machine) else machine(given)
 
     @staticmethod
     def load(path: str | Path) -> Machine:
@@ -136,8 +136,9 @@ def machine(spec: str) -> Machine:
     """The machine with a name, a name and the shape of its network (`tpu-v4:8x8x4`), or a TOML file.
 
     Only `tpu-v3`, the default, has equal links between all of its devices, and no network. The network of any other is
-    as large as the mesh needs, unless a shape is given. Raises SpmdcError (E005, E602, E603).
+    as large as the mesh needs, unless a shape is given. Raises SpmdcError (E005, E601, E602, E603).
     """
+    require(isinstance(spec, str), "a machine is a Machine, or the name of one", spec, 'spmdc.machine("tpu-v3")')
     if spec.endswith(".toml") or "/" in spec:
         return Machine.load(spec)
     name, colon, shape = spec.partition(":")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ir.diagnostics import SpmdcError, error
+from ir.diagnostics import SpmdcError, error, require
 from ir.program import Program, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.spelling.printer import print_sharding, print_type
@@ -60,7 +60,8 @@ class Picture:
 def picture(sharding: Sharding, shape: Sequence[int] | None = None) -> Picture:
     """The picture of a tensor of that shape with this sharding; without a shape, each shard has one element.
 
-    Raises SpmdcError (E301 to E308) if the shape has no such sharding."""
+    Raises SpmdcError (E601; E301 to E308 if the shape has no such sharding)."""
+    require(isinstance(sharding, Sharding), "a picture is that of a Sharding", sharding, "partitioned.picture(name)")
     if shape is None:
         return Picture(Placement.of_shards(sharding), print_sharding(sharding))
     faults = sharding_faults(sharding, shape)

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.diagnostics import Diagnostic, SpmdcError, error, require
 from ir.manual import NOWHERE, contexts
 from ir.mesh import Mesh
 from ir.ops import OPS
@@ -33,6 +33,7 @@ from ir.verify.program import verify as find_problems
 from passes.cost.machine import TPU_V3, Machine
 from passes.rewrite import map_values
 from spmdc.api import evaluate, partition
+from spmdc.arguments import program_of
 from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs
 from spmdc.verification.differences import are_same, differences, result_names, same_numbers
@@ -126,11 +127,11 @@ def verify(
     Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large, and errors in the program's
     own annotations.
     """
+    program = program_of(program)
     if program.stage != "global":
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
         raise error("E406", f"the program is {stage} already", help="verify the program it came from")
-    if examples < 1:
-        raise error("E601", f"there must be at least 1 example, and not {examples}")
+    require(isinstance(examples, int) and examples > 0, "there must be at least 1 example", examples)
     _check_size(program, examples)
     machine = Machine.of(machine)
     counts: Counter[Outcome] = Counter()

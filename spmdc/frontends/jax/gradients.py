@@ -28,6 +28,7 @@ from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.propagation.manual_contexts import one_context_each
+from spmdc.arguments import names_of, program_of
 from spmdc.frontends.jax.annotations import annotated, annotating
 from spmdc.frontends.jax.draws import drawn_bits
 from spmdc.frontends.jax.lowering import Lowering, annotate, entered, import_lowered
@@ -35,14 +36,17 @@ from spmdc.frontends.jax.meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.stablehlo.locations import Locations
 
 
-def gradient(program: Program, wrt: Sequence[str] = (), of: str | None = None, *, with_value: bool = False) -> Program:
+def gradient(
+    program: Program, wrt: str | Sequence[str] = (), of: str | None = None, *, with_value: bool = False
+) -> Program:
     """The program that computes the gradients of a result with respect to parameters, by default the weights.
 
     Its parameters are those of `program`, its results a `d_NAME` for each name in `wrt`, with the type and the
     annotation of that parameter. `of` names the result, and may be omitted if only one result is a float scalar. If the
     result is no scalar, its cotangent is an additional parameter, `d_NAME`. With `with_value`, the result itself comes
-    first. Raises SpmdcError (E101, E103, E406, E710).
+    first. Raises SpmdcError (E101, E103, E406, E601, E710).
     """
+    program, wrt = program_of(program), names_of(wrt, "parameters are given")
     if program.stage != "global":
         raise error(
             "E406", "a plan or an SPMD program has no gradient", help="differentiate the program that it came from"
@@ -119,7 +123,7 @@ def _float_weights(program: Program) -> list[str]:
 
 
 def _unknown(name: str, what: str, known: Sequence[str]) -> Exception:
-    close = difflib.get_close_matches(name, known, 3)
+    close = difflib.get_close_matches(str(name), known, 3)
     help_text = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
     return error("E101", f"the program has no {what} {name!r}", help=help_text)
 

@@ -17,6 +17,7 @@ from ir.program import Program, Result, Value
 from lowering.jax.module import Written, has_64_bits, write_annotated
 from lowering.jax.running import checked_arguments, load
 from lowering.jax.writer import Annotation
+from spmdc.arguments import program_of
 from spmdc.frontends.jax.annotations import annotated, current_mesh
 from spmdc.frontends.jax.draws import drawn_bits
 
@@ -29,6 +30,7 @@ def as_jax(program: Program) -> JaxProgram:
     to cotangents. Raises SpmdcError: E406 for a plan or an SPMD program, E412 for one with manual regions; when it is
     called, E501 if arrays do not match, E301 if it is partitioned over another mesh.
     """
+    program = program_of(program)
     if program.stage != "global":
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
         raise error("E406", f"the program is {stage}", help="take the program that it came from")

@@ -6,19 +6,20 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ir.diagnostics import error
+from ir.diagnostics import error, require
 from ir.initializers import Initializer
 from ir.program import Program, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
 from lowering.jax.module import has_64_bits
 from passes.partition.even_results import even_sharding, in_whole_axes
+from spmdc.arguments import program_of
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, named_sharding, with_devices
 
 _FOR_ONE_RUN: dict[str, Any] = {"xla_backend_optimization_level": 2}
@@ -31,8 +32,10 @@ def initial_values(program: Program, seed: int = 0, mesh: MeshLike | None = None
 
     They depend on the seed and the weight's name, but not on the other weights or the sharding. With a mesh, of JAX's
     or sizes by name, each device computes its own shards of the weight's annotated sharding; a dim without even shards
-    is unsplit. Raises SpmdcError: E301 if the program's mesh has other axes, E502 if there are too few devices.
+    is unsplit. Raises SpmdcError: E301 if the program's mesh has other axes, E502 if there are too few devices, E601.
     """
+    program = program_of(program)
+    require(isinstance(seed, SupportsIndex), "a seed is an integer", seed)
     placed = None if mesh is None else with_devices(mesh)
     if mesh is not None and program.meshes and mesh_of(mesh).axes != program.mesh.axes:
         raise error("E301", f"the program is annotated for the mesh ({program.mesh}), and not for ({mesh_of(mesh)})",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError
+from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError, require
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.spelling.printer import print_program
@@ -34,7 +34,10 @@ def parse(
 
     Raises SpmdcError with all independent errors of the text, or the first 200, in the order of their positions.
     """
-    reading = _read(Source(name, text), defines or {}, None, folder)
+    require(isinstance(text, str), "a program is parsed of a text", text, "spmdc.load(path) reads a file")
+    defines = {} if defines is None else defines
+    require(isinstance(defines, Mapping), "consts are given by name", defines, 'defines={"n": 8}')
+    reading = _read(Source(name, text), defines, None, folder)
     if any(d.severity == "error" for d in reading.diagnostics):
         raise SpmdcError(reading.diagnostics)
     if reading.program is None:
