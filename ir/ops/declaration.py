@@ -296,11 +296,11 @@ class OpDef:
     says how the op runs its regions, or a function. `infer` returns the result types or raises TypeRuleError. `flops`
     counts the arithmetic of an op whose cost is not one operation for each element of its results. `communication`
     describes what a collective sends. `meaning` is a canonical form of attributes that can say the same in several
-    ways, or that can differ though they are equal. `touched` is the bytes read and written by an op that accesses only
-    parts of tensors; a result may take the memory of operands `in_place`. If an op `passes_each`, each result is the
-    operand at its position. From the number `taken_along` on, operands can be dropped together with the results at
-    their positions. `differs` says for each result of an op of an SPMD program along which axes devices get different
-    results from equal operands.
+    ways, or that can differ though they are equal. An op that accesses only a part of a tensor reads and writes as many
+    bytes as the operand or result at the position `copied` has; a result may take the memory of operands `in_place`. If
+    an op `passes_each`, each result is the operand at its position. From the number `taken_along` on, operands can be
+    dropped together with the results at their positions. `differs` says for each result of an op of an SPMD program
+    along which axes devices get different results from equal operands.
 
     `spreading` is another view of an op, along which axes propagate and by which it can be split; by the views in
     `splitting` it can be split only. Factors of all tensors are batch factors, unless the op `has_no_batch`; axes
@@ -341,7 +341,7 @@ class OpDef:
     moves_along: bool = False
     terms: Terms | None = None
     unclaimed: tuple[Unclaimed, ...] = ()
-    touched: Callable[[Op], int] | None = None
+    copied: int | None = None
     in_place: tuple[int, ...] = ()
     taken_along: Callable[[Op], int] | None = None
     control: ControlKind | None = None

@@ -83,7 +83,7 @@ declare(
     _dynamic_slice_factors,
     (AttrDef("sizes", "ints"),),
     linear=(Linearity(REDUCTION_KINDS, (0,)),),
-    touched=lambda op: 2 * op.result.type.nbytes,
+    copied=-1,
     doc="A box of static sizes at computed starts, each clamped so that the box is inside the operand.",
     in_kernels=InKernels.SLICE,
 )
@@ -122,7 +122,7 @@ declare(
     _infer_dynamic_update_slice,
     _dynamic_update_slice_factors,
     linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
-    touched=lambda op: 2 * op.operands[1].type.nbytes,
+    copied=1,
     in_place=(0,),
     unclaimed=(MONOTONE, BITWISE),
     doc="The operand with a box overwritten at computed starts, each clamped so that the box is inside it.",

@@ -200,7 +200,7 @@ declare(
     _slice_factors,
     (AttrDef("start", "ints"), AttrDef("limit", "ints"), AttrDef("stride", "ints", default=(), required=False)),
     linear=_MOVES_DATA,
-    touched=lambda op: 2 * op.result.type.nbytes,
+    copied=-1,
     doc="Elements start, start + stride, … below limit of each dim.",
     moves_along=True,
     in_kernels=InKernels.SLICE,

@@ -226,10 +226,15 @@ class OpTime:
         return max(self.compute, self.memory) + self.network + self.overhead
 
 
+def accessed(op: Op, sizes: Sequence[float]) -> float:
+    """The bytes that an op reads and writes if its operands and results have these sizes."""
+    copied = OPS[op.name].copied
+    return sum(sizes) if copied is None else 2 * sizes[copied]
+
+
 def time_of(machine: Machine, op: Op) -> OpTime:
     """The time of an op of an SPMD program that has no regions and calls nothing."""
-    touched = OPS[op.name].touched
-    nbytes = touched(op) if touched is not None else sum(v.type.nbytes for v in values_of(op))
+    nbytes = int(accessed(op, [v.type.nbytes for v in values_of(op)]))
     memory = memory_seconds(machine, nbytes)
     if op.name not in COLLECTIVES:
         return OpTime(arithmetic_seconds(machine, op), memory, 0.0, arithmetic_of(op), nbytes, 0)

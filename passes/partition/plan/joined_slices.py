@@ -66,30 +66,39 @@ def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
 
 def _rows_received(op: Op, parts: Sequence[Part], slices: Sequence[Op]) -> tuple[int, int] | None:
     """The rows, along the concatenated dim, that the device receives that receives most: if the tensors that the slices
-    are cut from are shifted, and if the slices are sent by themselves. None unless all are split in the same way."""
+    are cut from are shifted, and if the slices are sent by themselves. None unless all are split in the same way, or
+    not at all."""
     dim = int_attr(op.attrs, "dim")
-    split = [_axes(v, dim) for v in (op.result, *op.operands, *(part.source for part in parts))]
-    if any(axes != split[0] for axes in split):
+    split = {_axes(v, dim) for v in (op.result, *op.operands, *(part.source for part in parts))} - {()}
+    if len(split) != 1:
         return None
-    devices, n = np.arange(axes_size(split[0])), op.result.shape[dim]
+    devices = np.arange(axes_size(*split))
 
-    def received(have: int, want: int, shift: int) -> NDArray[np.int64]:
+    def shards(value: Value) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the shards of a tensor begin and end."""
+        n = value.shape[dim]
+        if not _is_split(value, dim):
+            return 0 * devices, 0 * devices + n
+        shard = -(-n // devices.size)
+        return np.minimum(devices * shard, n), np.minimum((devices + 1) * shard, n)
+
+    def received(have: Value, want: Value, shift: int) -> NDArray[np.int64]:
         """The rows that each device lacks of one tensor for its shard of another, in which they are further behind."""
-        held, shard = -(-have // devices.size), -(-want // devices.size)
-        first, end = (np.clip(np.clip(d * shard, 0, want) - shift, 0, have) for d in (devices, devices + 1))
-        owned = np.minimum(end, (devices + 1) * held) - np.maximum(first, devices * held)
+        (begin, stop), n = shards(have), have.shape[dim]
+        first, end = (np.clip(at - shift, 0, n) for at in shards(want))
+        owned = np.minimum(end, stop) - np.maximum(first, begin)
         lacked: NDArray[np.int64] = end - first - np.maximum(owned, 0)
         return lacked
 
     shifted, sent = np.zeros_like(devices), np.zeros_like(devices)
     offset = 0
-    for part in parts:
-        shifted += received(part.source.shape[dim], n, offset - part.start)
-        sent += received(part.size, n, offset)
+    for part, value in zip(parts, op.operands, strict=True):
+        shifted += received(part.source, op.result, offset - part.start)
+        sent += received(value, op.result, offset)
         offset += part.size
     for cut in slices:
         start = ints_attr(cut.attrs, "start")[dim]
-        sent += received(cut.operands[0].shape[dim], cut.result.shape[dim], -start)
+        sent += received(cut.operands[0], cut.result, -start)
     return int(shifted.max()), int(sent.max())
 
 

@@ -15,7 +15,7 @@ from ir.program import Op, Value
 from ir.records import quickly_made
 from ir.types import TensorType
 from passes.cost.machine import Machine
-from passes.cost.model import arithmetic_seconds, memory_seconds
+from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
 from passes.partition.registry import cut_of_the_whole, partitioning_of
@@ -75,7 +75,7 @@ class StrategyQuery:
         in_parts = partitioning_of(op).in_parts
         what: object = op.name, tuple(op.attrs.items())
         if not in_parts and not any(f.kind in ALONG for f in factors):
-            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
+            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None, opdef.copied
         pending = any(sharding.partial for known in self.known for sharding in known)
         return (
             what,
@@ -148,10 +148,10 @@ class Sides:
         self._axes: dict[int, Axes] = {}
         """The axes that `_split` has by id, which keeps them alive."""
 
-    def seconds(self, parts: int, nbytes: float) -> float:
-        """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing that many bytes,
-        whichever takes longer."""
-        return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
+    def seconds(self, parts: int, sizes: Sequence[float]) -> float:
+        """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
+        sizes in bytes, whichever takes longer."""
+        return max(self.arithmetic / parts, memory_seconds(self.machine, accessed(self.q.op, sizes)))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
         """The tensors if these axes split the factors, as in `shardings_under`; None also if reductions of several

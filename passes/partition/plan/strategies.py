@@ -175,7 +175,7 @@ class StrategySelector:
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
-        return candidate.seconds * (1 - CLOSE) <= given.seconds(parts, sum(sizes))
+        return candidate.seconds * (1 - CLOSE) <= given.seconds(parts, sizes)
 
     def _is_second(self, choice: _Candidate | Strategy) -> bool:
         """Whether a loop is preferred to this choice, whatever the loop costs."""
@@ -332,7 +332,7 @@ class StrategySelector:
         memory = sum(sizes)
         parts = math.prod(axes_size(axes) for axes in factors.values())
         if windowed is None:
-            seconds = sides.seconds(parts, memory)
+            seconds = sides.seconds(parts, sizes)
         else:
             cost = windowed_cost(self.machine, q.op, q.rule, windowed, parts, shardings)
             seconds = cost.seconds
