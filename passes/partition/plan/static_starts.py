@@ -2,7 +2,7 @@
 
 Which device needs what is then known at compile time: a dynamic_slice becomes a slice, and an update is padded to the
 operand's shape and selected. Both are box exchanges, where computed starts require a sum of what is read, and a gather
-of what is written.
+of what is written. A box as large as the tensor can only begin at 0.
 """
 
 from __future__ import annotations
@@ -42,11 +42,17 @@ def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
 def _low(
     x: Value, sizes: tuple[int, ...], starts: Sequence[Value], moved: Value, at: Surroundings
 ) -> tuple[int, ...] | None:
-    """Where in x the box begins, if that is known and a dim that the box has only a part of is split in `moved`."""
-    if not any(at.is_split(moved, d) for d in _partial(x, sizes)) or not all(v in at.constants for v in starts):
+    """Where in x the box begins, if that is known, and the box has all of x, or only a part of a dim that is split in
+    `moved`. A box that has all of a dim begins at 0."""
+    partial = _partial(x, sizes)
+    if partial and not any(at.is_split(moved, d) for d in partial):
         return None
-    numbers = [at.constants[v] for v in starts]
-    return tuple(min(max(start, 0), n - size) for start, n, size in zip(numbers, x.shape, sizes, strict=True))
+    if not all(starts[d] in at.constants for d in partial):
+        return None
+    low = [0] * len(sizes)
+    for d in partial:
+        low[d] = min(max(at.constants[starts[d]], 0), x.shape[d] - sizes[d])
+    return tuple(low)
 
 
 def _partial(x: Value, sizes: tuple[int, ...]) -> list[int]:
@@ -60,13 +66,15 @@ def _end(low: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 @rewrites("dynamic_update_slice")
 def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
-    """The update, padded, selected where it is in the operand; the op itself if its starts are not known, or no dim
-    that it has only a part of is split."""
+    """The update, padded, selected where it is in the operand; the update itself if it is as large as that. The op
+    itself if its starts are not known, or no dim that it has only a part of is split."""
     x, update, *starts = op.operands
     low = _low(x, update.shape, starts, update, at)
     if low is None:
         return (op,)
     end, partial = _end(low, update.shape), _partial(x, update.shape)
+    if not partial:
+        return (replace(op, name="reshape", operands=(update,), attrs={"shape": x.shape}),)
     b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
     fill = b.op("constant", name="fill", value=unseen(x.dtype), type=TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))
@@ -79,6 +87,6 @@ def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
             limit = b.op("constant", name="bound", sharding=sharding, value=bound, type=counter)
             side = b.op("compare", position, limit, name="inside", sharding=sharding, direction=direction)
             inside = side if inside is None else b.op("and", inside, side, name="inside", sharding=sharding)
-    assert inside is not None, "an update as large as its operand is split in no part of it"
+    assert inside is not None
     b.op("select", inside, new, x, name=op.result.name)
     return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
