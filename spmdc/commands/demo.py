@@ -158,7 +158,7 @@ def _execute(
         with interruptible():
             got = [np.asarray(x) for x in execute(*arrays)]
         seconds = time.perf_counter() - start
-        runs.append(_Run(name, seconds, tuple(differences(program.main.results, got, expected))))
+        runs.append(_Run(name, seconds, tuple(differences(program, got, expected))))
     return runs, expected
 
 

@@ -57,7 +57,7 @@ def run(
     if check:
         with watch.step("reference"):
             expected = spmdc.evaluate(program, *arrays)
-        apart = differences(program.main.results, got, expected)
+        apart = differences(program, got, expected)
     if out is not None:
         write_results(out, dict(zip(result_names(program.main.results), got, strict=True)))
     compared = zip(program.main.results, apart, strict=check)

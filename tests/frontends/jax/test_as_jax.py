@@ -63,7 +63,7 @@ def test_every_program_computes_what_it_does(path: Path) -> None:
     function = spmdc.as_jax(program)
     results = function(*inputs)
     found = results if isinstance(results, tuple) else (results,)
-    apart = differences(program.main.results, found, spmdc.evaluate(program, *inputs))
+    apart = differences(program, found, spmdc.evaluate(program, *inputs))
     assert all(difference.is_rounding for difference in apart), apart
 
 

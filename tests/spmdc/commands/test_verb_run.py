@@ -158,7 +158,7 @@ def test_a_result_that_is_off_is_an_error(spmdc: Run, monkeypatch: pytest.Monkey
 
 def test_a_rounding_that_xla_leaves_out_is_explained(spmdc: Run) -> None:
     Path("squares.spmd").write_text(
-        "mesh (x=4)\nprecision (bf16)\ndef main(a: f32[13@x]) -> (b: f32[13]) { return a * a }\n"
+        "mesh (x=4)\ndef main(a: f32[13@x]) -> (b: s32[13]) { return s32(f32(bf16(a) * bf16(a)) * 1000) }\n"
     )
     assert spmdc("run", "squares.spmd", "--check").status == 0
     ended = spmdc("run", "squares.spmd", "--check", "--backend", "jax")

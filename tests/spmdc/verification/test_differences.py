@@ -11,12 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ir.program import Result
-from ir.types import DTYPES, DType, TensorType
+from ir.types import DTYPES, DType
 from lowering.reference import simulate
 from spmdc import parse, random_inputs
 from spmdc.cli import main
-from spmdc.verification.differences import Difference, differences, without_subnormals
+from spmdc.verification.differences import (
+    Difference,
+    difference,
+    differences,
+    types_of_roundings,
+    without_subnormals,
+)
 
 Array = npt.NDArray[Any]
 
@@ -24,8 +29,7 @@ INEXACT = [d for d in DTYPES.values() if (d.is_float or d.is_complex) and not d.
 
 
 def compared(dtype: DType, got: Array, expected: Array) -> Difference:
-    (difference,) = differences([Result("r", TensorType(expected.shape, dtype))], [got], [expected])
-    return difference
+    return difference("r", dtype, got, expected)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 100.0])
@@ -156,3 +160,37 @@ def test_types_whose_small_numbers_are_computed_with_in_larger_ones_keep_them(dt
     bits = np.arange(4, dtype=np.uint8).astype(DTYPES[dtype].numpy)
     numbers = np.full(4, 2.0**-24).astype(DTYPES[dtype].numpy) if dtype == "f16" else bits
     assert without_subnormals(numbers).tobytes() == numbers.tobytes()
+
+
+ROUNDED = """
+mesh (d=2)
+def halved(x: f32[4]) -> (f32[4]) {
+  return f32(bf16(x) * 0.5)
+}
+def main(x: f32[4@d], words: bf16[8, 4], w: bf16[4@d, 4], i: s32[4]) -> (
+  plain: f32[4], looked_up: f32[4, 4], product: f32[], called: f32[4], repeated: f32[4], count: s32[],
+) {
+  product = mean(square(f32(matmul(bf16(x), w))))
+  repeated = loop n < 3 (h = x) { return f32(f16(h) + 1) }
+  return x + 1, f32(take(words, i, 0)) * 2, product, halved(x) + x, repeated, sum(i)
+}
+"""
+
+
+def test_results_are_as_precise_as_the_least_precise_type_that_was_rounded_for_them() -> None:
+    found = [dtype and dtype.name for dtype in types_of_roundings(parse(ROUNDED))]
+    assert found == ["f32", "f32", "bf16", "bf16", "f16", None]
+    program = parse(ROUNDED)
+    results = [np.ones(r.type.shape, r.type.dtype.numpy) for r in program.main.results]
+    off = [r + np.asarray(2**-8, r.dtype) if r.dtype.kind == "f" else r for r in results]
+    assert [d.is_rounding for d in differences(program, off, results)] == [False, False, True, True, True, True]
+
+
+def test_a_loss_in_f32_of_products_in_bf16_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "loss.spmd"
+    file.write_text(
+        "mesh (d=4)\ndef main(x: bf16[16, 64@d], w: bf16[64@d, 16]) -> (loss: f32[]) {\n"
+        "  return mean(square(f32(matmul(x, w))))\n}\n"
+    )
+    assert main(["run", str(file), "--check"]) == 0
+    assert "equal to the unpartitioned run" not in capsys.readouterr().out
