@@ -282,6 +282,33 @@ def test_a_bracket_without_partner_is_reported_once(place: str, line: str) -> No
     assert places(text) == [f"E001 {place}"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for i in 3 { b = a }",
+        "for i in range(3) { b = a }",
+        "b = a if a else a",
+        "b = a and a",
+        "b = not a",
+        "if (n) { b = a } else { b = -a }",
+        "if n { b = a } else { b = -a }",
+        "if n: b = a",
+        "b, c = a, a",
+        "b = loop 3 (c = a) { return c }",
+        "repeat k < 3 (c = a) { b = c return b }",
+    ],
+)
+def test_what_is_no_statement_is_one_error_to_the_end_of_its_line(line: str) -> None:
+    after = "c = b" if "b" in line else ""
+    assert [place[:7] for place in places(body(line, after))] == ["E001 3:"]
+
+
+def test_a_block_that_is_not_returned_is_all_that_is_wrong() -> None:
+    text = "def main(a: f32[8], p: pred[]) -> f32[8] {\nif (p) { return a } else { return -a }\n}\n"
+    assert places(text) == ["E001 2:1"]
+    assert places("def main(a: f32[8]) -> f32[8] {\nmanual(v = a) { return v }\n}\n") == ["E001 2:1"]
+
+
 HELPS = [
     ("E002", "letters", body("b = \u00e9")),
     ("E002", "write <=", body("b = a \u2264 a")),
@@ -479,7 +506,18 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
         ("let b = a", "no word before"),
         ("for i in range(3) {", "loop k < 3"),
         ("if n > 0 {", "select"),
-        ("b += 1", "b = b +"),
+        ("b += 1", "never reassigned: give the new value a name of its own, b2 = b +"),
+        ("b = a and a", "write a & b"),
+        ("b = a or a", "write a | b"),
+        ("b = not a", "write ~a"),
+        ("b = a if n else a", "y = if (p) { return a } else { return b }"),
+        ("if n: b = a", "y = if (p) { return a } else { return b }"),
+        ("if (n) { b = a } else { b = -a }", "y = if … { return a } …, or return if … { return a }"),
+        ("repeat k < 3 (b = a) { return b }", "y = repeat … { return a } …"),
+        ("b = repeat 3 (c = a) { return c }", "repeat k < 3 (x = a)"),
+        ("b = while (n < 3) { c = n }", "while(x = a) cond {"),
+        ("b, c = a, a", "b = … and c = … are two statements"),
+        ("b: f32[8@4, 4] = a", "8@x"),
         ("// twice", "comments begin with #"),
         ("b = zeros(shape=[SIZE])", "const SIZE = 8"),
     ],

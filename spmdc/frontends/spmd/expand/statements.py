@@ -107,7 +107,7 @@ class StatementExpander:
                     ended = True
                     returned = self.give(statement, hints)
                 case s.Faulty():
-                    ended = statement.returns
+                    ended = statement.returns or (statement.is_block and statement is statements[-1])
                     self.leave_out(statement)
         if not ended:
             hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and its results"

@@ -293,6 +293,8 @@ class Faulty(Node):
 
     names: tuple[str, ...]
     returns: bool = False
+    is_block: bool = False
+    """Whether it is a block that is neither named nor returned."""
     words: tuple[Name, ...] = ()
     """All names in it, whatever they are."""
 

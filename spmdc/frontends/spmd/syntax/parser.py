@@ -20,7 +20,7 @@ from lark.lexer import Lexer
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
-from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
+from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, Token, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.shapes import ENDS, Recorder, Shape, Step, flat_statements
 
 _MAX_ROUNDS = 20
@@ -341,15 +341,16 @@ class _Recovery:
         i = start
         unclosed = False
         while i < end:
-            if i == start or self.begins_statement(i, unclosed):
+            if i == start or self.begins_statement(i, starts[-1], unclosed):
                 starts.append(i)
                 unclosed = False
             unclosed = unclosed or i in self.bracket_errors
             i = self.partner.get(i, i) + 1 if i in self.partner else i + 1
         return list(itertools.pairwise([*starts, end]))
 
-    def begins_statement(self, i: int, unclosed: bool) -> bool:
-        """Whether a statement probably begins here. After an unclosed bracket, one may follow a comma."""
+    def begins_statement(self, i: int, last: int, unclosed: bool) -> bool:
+        """Whether a statement probably begins here, behind one that begins at `last`. After an unclosed bracket, one
+        may follow a comma."""
         token, before = self.tokens[i], self.tokens[i - 1]
         if token.type == "RETURN":
             return True
@@ -359,9 +360,17 @@ class _Recovery:
         if before.type == "SEMICOLON" or (before.type in ENDS and i - 1 in self.bracket_errors):
             return following in _BEHIND_TARGETS
         if before.type in ENDS:
-            return True
+            return before.line < token.line or following == "EQUAL" or self.may_follow(i, last)
         continued = before.type == "COMMA" and not unclosed
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
+
+    def may_follow(self, i: int, last: int) -> bool:
+        """Whether a name on the line of another statement, which begins at `last`, may begin one itself: that one is
+        no series of words, and what follows the name is no word either."""
+        types = [t.type for t in self.tokens[i + 1 : i + 4]]
+        if types == ["COLON", "NAME", "LSQB"]:
+            return True
+        return types[:1] in (["COMMA"], ["LPAR"]) and self.tokens[last + 1].type in (*_BEHIND_TARGETS, "LPAR")
 
 
 _ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN"})
@@ -369,12 +378,14 @@ _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 
 
 def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
-    """The known parts of a statement that does not parse: the names before its `=`."""
+    """The known parts of a statement that does not parse: the names before its `=`, or those in its blocks."""
     first = tokens[0]
+    is_block = first.text in CONTEXTUAL
     names: list[str] = []
     depth = 0
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0:
+        if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0 and not is_block:
+            names += [before.text] if before is not None and before.type == "NAME" else []
             break
         if token.type in ("LPAR", "LSQB", "LBRACE", "ANNOTATION"):
             depth += 1
@@ -382,8 +393,10 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
             depth -= 1
         elif token.type == "NAME" and depth == 0 and (before is None or before.type == "COMMA"):
             names.append(token.text)
+    else:
+        names += [t.text for t, behind in itertools.pairwise(tokens) if t.type == "NAME" and behind.type == "EQUAL"]
     words = tuple(s.Name(t.span(source), t.text) for t in tokens if t.type == "NAME")
-    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN", words)
+    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN", is_block, words)
 
 
 def _faulty_item(tokens: list[Token], source: Source) -> s.Item | None:
@@ -451,9 +464,14 @@ def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, st
     return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
 
 
+_CHOICES = "y = if (p) { return a } else { return b } computes one of two, and select(p, a, b) chooses elements"
+_LOOPS = (
+    "y = loop k < 3 (x = a) { … return x } loops, repeat k < 3 (x = a) { … } is unrolled, "
+    "and while(x = a) cond { … } do { … } has a condition"
+)
 _FOREIGN = {
-    "for": "loops are loop k < 3 (x = a) { … } and while(x = a) cond { … } do { … }",
-    "if": "select(p, a, b) chooses elements, and case(i) { … } or { … } what is computed",
+    **dict.fromkeys(("for", "loop", "repeat", "while"), _LOOPS),
+    **dict.fromkeys(("if", "elif"), _CHOICES),
     **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no word before it: b = a + 1"),
     **dict.fromkeys(("fn", "func", "function", "fun"), "functions begin with def"),
     **dict.fromkeys(("import", "from", "use"), 'include "other.spmd" has the functions of another file'),
@@ -463,6 +481,8 @@ _FOREIGN = {
     "manual": "y: f32[8@x] = manual(v of f32[8@x] = a, axes=(x)) { … } is code for one device, returning its shard",
 }
 """Keywords of other languages, with their equivalents here."""
+_OPERATORS = {"and": "write a & b", "or": "write a | b", "not": "write ~a", "if": _CHOICES}
+"""The same, for those that are behind an operand or in front of one."""
 
 
 def _way_out(token: Token, tokens: list[Token], start: str) -> str:
@@ -476,7 +496,18 @@ def _way_out(token: Token, tokens: list[Token], start: str) -> str:
         return "comments begin with #"
     behind = tokens[at + 1].text if at + 1 < len(tokens) else ""
     if start == "statement" and at == 1 and token.text in "+-*/" and behind == "=":
-        return f"write {tokens[0].text} = {tokens[0].text} {token.text} …"
+        name = tokens[0].text
+        return f"values are never reassigned: give the new value a name of its own, {name}2 = {name} {token.text} …"
+    if token.type == "COMMA" and start == "statement" and tokens[0].type == "NAME":
+        return "an expression gives the values of a statement: b = … and c = … are two statements, and [b, c] is a list"
+    if token.type == "INT" and tokens[at - 1].type == "AT":
+        return "axes are named, as in mesh (x=4): 8@x is split over x"
+    if at == 0 and token.text in CONTEXTUAL:
+        block = f"{token.text} … {{ return a }} …"
+        return f"a block returns values, which the statement names or returns: y = {block}, or return {block}"
+    for word in (token, tokens[at - 1]):
+        if word.type == "NAME" and word.text in _OPERATORS:
+            return _OPERATORS[word.text]
     line = [t.text for t in tokens[:at] if t.line == token.line]
     return next((_FOREIGN[text] for text in line if text in _FOREIGN), "")
 
