@@ -309,6 +309,13 @@ def test_a_block_that_is_not_returned_is_all_that_is_wrong() -> None:
     assert places("def main(a: f32[8]) -> f32[8] {\nmanual(v = a) { return v }\n}\n") == ["E001 2:1"]
 
 
+@pytest.mark.parametrize("shown", ["{partial}", "{split: x}", "{}"])
+def test_braces_behind_a_type_are_no_body(shown: str) -> None:
+    for signature in (f"(a: f32[8]{shown}) -> f32[8]", f"(a: f32[8]) -> f32[8]{shown}"):
+        codes = [p.split()[0] for p in places(f"mesh (x=4)\ndef main{signature} {{\nreturn a\n}}\n")]
+        assert codes == ["E001"], signature
+
+
 HELPS = [
     ("E002", "letters", body("b = \u00e9")),
     ("E002", "write <=", body("b = a \u2264 a")),
@@ -518,6 +525,8 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
         ("b = while (n < 3) { c = n }", "while(x = a) cond {"),
         ("b, c = a, a", "b = … and c = … are two statements"),
         ("b: f32[8@4, 4] = a", "8@x"),
+        ("b: f32[8, 4]{split: x} = a", "f32[8@x, 4] is split"),
+        ("b: f32[8, 4]{partial} = a", "{partial: x, max y"),
         ("// twice", "comments begin with #"),
         ("b = zeros(shape=[SIZE])", "const SIZE = 8"),
     ],

@@ -494,6 +494,6 @@ def _is_annotation(tokens: list[Token], i: int) -> bool:
     if _type_at(tokens, i - 1) != "RSQB" or _type_at(tokens, i + 1) != "NAME":
         return False
     word, following = tokens[i + 1].text, _type_at(tokens, i + 2)
-    if word == "replicated" and following in ("RBRACE", "SEMICOLON"):
-        return True
-    return word in ("partial", "replicated") and following == "COLON" and _type_at(tokens, i + 4) != "LSQB"
+    if word not in ("partial", "replicated"):
+        return False
+    return following in ("RBRACE", "SEMICOLON") or (following == "COLON" and _type_at(tokens, i + 4) != "LSQB")

@@ -214,7 +214,7 @@ class _Recovery:
             return None
 
     def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
-        brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
+        brace = self.body_brace(start, end)
         name = self.tokens[start + 1] if start + 1 < end else self.tokens[start]
         faults: list[Diagnostic] = []
         header = self.salvaged(start, brace, faults)
@@ -237,6 +237,14 @@ class _Recovery:
         if whole and close + 1 < end:
             self.report((_junk(self.tokens[close + 1], self.source),))
         return replace(item, body=body if is_closed else None, unclosed=() if is_closed else body)
+
+    def body_brace(self, start: int, end: int) -> int:
+        """The brace that opens a function's body: the first outside of other brackets, or the last of several."""
+        i = start
+        while i < end and self.tokens[i].type != "LBRACE":
+            i = self.partner.get(i, i) + 1
+        behind = self.partner.get(i, end) + 1
+        return self.body_brace(behind, end) if behind < end and self.tokens[behind].type == "LBRACE" else min(i, end)
 
     def salvaged(
         self, start: int, end: int, faults: list[Diagnostic]
@@ -469,6 +477,7 @@ _LOOPS = (
     "y = loop k < 3 (x = a) { … return x } loops, repeat k < 3 (x = a) { … } is unrolled, "
     "and while(x = a) cond { … } do { … } has a condition"
 )
+_SHARDINGS = "f32[8@x, 4] is split, f32[8, 4]{partial: x} a sum of parts, and f32[8, 4]{replicated} whole"
 _FOREIGN = {
     **dict.fromkeys(("for", "loop", "repeat", "while"), _LOOPS),
     **dict.fromkeys(("if", "elif"), _CHOICES),
@@ -502,6 +511,8 @@ def _way_out(token: Token, tokens: list[Token], start: str) -> str:
         return "an expression gives the values of a statement: b = … and c = … are two statements, and [b, c] is a list"
     if token.type == "INT" and tokens[at - 1].type == "AT":
         return "axes are named, as in mesh (x=4): 8@x is split over x"
+    if token.type == "LBRACE" and at > 0 and tokens[at - 1].type == "RSQB":
+        return _SHARDINGS
     if at == 0 and token.text in CONTEXTUAL:
         block = f"{token.text} … {{ return a }} …"
         return f"a block returns values, which the statement names or returns: y = {block}, or return {block}"
