@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ir.causes import Cause
-from ir.diagnostics import Span, error
-from ir.ops import OPS, TypeRuleError
+from ir.diagnostics import Span, SpmdcError, error
+from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
 from ir.program import Attr, Function, Op, Region, Result, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
@@ -174,11 +174,12 @@ def infer_types(
     if opdef is None:
         raise error("E103", f"there is no op {opname!r}", span)
     if opdef.operands is not None and len(operands) != opdef.operands:
-        raise error("E203", f"{opname} takes {opdef.operands} operands, and is given {len(operands)}", span)
+        message = f"{opname} takes {opdef.operands} operands, and is given {len(operands)}"
+        raise error("E203", message, span, help=str(opdef))
     for attr in opdef.attrs:
         if attr.name not in attrs:
             if attr.required:
-                raise error("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc)
+                raise _lacking(opdef, [a for a in opdef.attrs if a.required and a.name not in attrs], span)
             attrs[attr.name] = attr.default
         elif attr.choices and attrs[attr.name] not in attr.choices:
             help_text = f"it is one of {', '.join(attr.choices)}"
@@ -190,4 +191,12 @@ def infer_types(
     try:
         return opdef.infer(operands, attrs)
     except TypeRuleError as e:
-        raise error("E201", f"{opname}: {e.message}", span, help=e.help) from None
+        raise error("E201", f"{opname}: {e.message}", span, help=e.help or str(opdef)) from None
+
+
+def _lacking(opdef: OpDef, missing: Sequence[AttrDef], span: Span | None) -> SpmdcError:
+    """The error for an op without some of its attributes."""
+    names = ", ".join(repr(attr.name) for attr in missing)
+    choices = [f"{attr.name} is one of {', '.join(attr.choices)}" for attr in missing if attr.choices]
+    message = f"{opdef.name} needs the attribute{'s' * (len(missing) > 1)} {names}"
+    return error("E203", message, span, help="; ".join([str(opdef), *choices]))

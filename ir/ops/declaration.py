@@ -363,6 +363,12 @@ class OpDef:
         object.__setattr__(self, "names_axes", any(a.kind in OF_MESHES for a in self.attrs))
         object.__setattr__(self, "_numbers", tuple(a.name for a in self.attrs if a.kind in ("value", "float")))
 
+    def __str__(self) -> str:
+        """How the op is called: `cumsum(x, dim, [reverse])`."""
+        operands = ["…"] if self.operands is None else ["x", "y", "z", *"uvw"][: self.operands]
+        attrs = [a.name if a.required else f"[{a.name}]" for a in self.attrs]
+        return f"{self.name}({', '.join([*operands, *attrs])})"
+
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
 

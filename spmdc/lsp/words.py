@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from ir.initializers import DRAWN
-from ir.ops import OPS, AttrDef, OpDef
+from ir.ops import OPS, AttrDef
 from spmdc.frontends.spmd.expand.annotations import USAGE
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.names import Word
@@ -21,15 +21,7 @@ def signature(name: str) -> str:
     opdef = OPS.get(name)
     if opdef is None:
         return f"{name}({', '.join(DRAWN.get(name, ('…',)))})"
-    return f"{name}({', '.join([*_operands(opdef), *map(_attribute, opdef.attrs)])})"
-
-
-def _operands(opdef: OpDef) -> list[str]:
-    return ["…"] if opdef.operands is None else ["x", "y", "z", *"uvw"][: opdef.operands]
-
-
-def _attribute(attr: AttrDef) -> str:
-    return attr.name if attr.required else f"[{attr.name}]"
+    return str(opdef)
 
 
 def about(word: Word) -> str:

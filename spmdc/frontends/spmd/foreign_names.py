@@ -85,4 +85,5 @@ def instead_of_argument(name: str, known: Sequence[str]) -> str:
 
 def instead_of_call(name: str) -> str:
     """The equivalent of an unknown function, if other systems have it."""
-    return CALLS.get(name.rpartition(".")[2], "")
+    last = name.rpartition(".")[2]
+    return CALLS.get(last) or ATTRIBUTES.get(last, "").format("x")

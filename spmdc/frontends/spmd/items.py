@@ -238,12 +238,12 @@ def normal_dim(dim: int, rank: int, span: Span) -> int:
     if -rank <= dim < rank:
         return dim % rank
     valid = f"0 to {rank - 1}, or -1 for the last" if rank else "none, for the operand is a scalar"
-    raise error("E201", f"dim {dim} is out of range: valid dims are {valid}", span)
+    raise error("E201", f"dim {dim} is out of range", span, help=f"valid dims are {valid}")
 
 
 def check_type(type: TensorType, span: Span | None) -> TensorType:
     """The type itself. Raises SpmdcError (E205) if it is too large."""
     problem = size_problem(type)
     if problem:
-        raise error("E205", problem, span)
+        raise error("E205", problem, span, help="compute it in parts, which are tensors of their own")
     return type

@@ -328,6 +328,23 @@ HELPS = [
     ("E207", "const N = 8", body("b = sum(a, dim=a)")),
     ("E207", "//", body("b = sum(a, dim=1.5)")),
     ("E207", "s32(3)", body("b = relu(3)")),
+    ("E201", "-8 to 7", body("b = a[8]")),
+    ("E201", "has no element", "def main(a: f32[0]) -> (r: f32[]) { return a[0] }"),
+    ("E201", "x[:8] is all", body("b = a[0:9]")),
+    ("E201", "reverse(x, dims=[0])", body("b = a[::-1]")),
+    ("E201", "for each dim", body("b = a[0, 0, 0]")),
+    ("E201", "valid dims are 0 to 1", body("b = mean(a, dim=2)")),
+    ("E201", "reverse(x, dims)", body("b = reverse(a, dims=[2])")),
+    ("E201", "top_k(x, k, [dim])", body("b = top_k(a, 9)")),
+    ("E201", "transpose(x, perm)", body("b = transpose(a, [0])")),
+    ("E201", "reshape(x, shape)", body("b = reshape(a, [5, -1])")),
+    ("E203", "top_k(x, k, [dim])", body("b = top_k()")),
+    ("E203", "gather(x, y, offset_dims, [collapsed", body("b = gather(a, n)")),
+    ("E203", "kind is one of replace, sum", body("b = scatter(a, n, a)")),
+    ("E205", "in parts", body("b = zeros([1000000, 1000000, 1000000])")),
+    ("E205", "max(0,", body("b = zeros([-1])")),
+    ("E207", "const N = 8", body("b = zeros([n, 4])")),
+    ("E103", "shapes are in types", body("b = shape(a)")),
     ("E302", "each axis splits one dim", body("b: f32[8@x, 4@x] = relu(a)")),
     ("E304", "0 to 1", body(head="mesh (x=2) devices=[0, 0]")),
     ("E304", "0 to 1", body(head="mesh (x=2) devices=[0]")),
@@ -345,6 +362,22 @@ def test_the_help_of_an_error_says_what_to_write(code: str, help: str, text: str
     (problem,) = errors(text)
     assert problem.code == code
     assert help in problem.help
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("b = top_k()", "top_k needs the arguments 'x', 'k'"),
+        (
+            "b = gather(a, n, index_vector_dim=1, slice_sizes=[1, 4])",
+            "gather needs the attributes 'offset_dims', '",
+        ),
+        ("b = reverse(a)", "reverse needs the attribute 'dims'"),
+    ],
+)
+def test_all_that_a_call_lacks_is_in_one_error(line: str, missing: str) -> None:
+    (problem,) = errors(body(line))
+    assert problem.message.startswith(missing)
 
 
 def test_a_faulty_mesh_hides_nothing_but_errors_of_axes() -> None:

@@ -216,16 +216,18 @@ class Evaluator:
     def element(self, items: tuple[Item, ...], node: s.Index) -> Item:
         part = node.parts[0] if len(node.parts) == 1 else None
         if part is None or isinstance(part, s.Slice):
-            raise error("E203", "a list is subscripted by one integer", node.span)
+            raise error("E203", "a list is subscripted by one integer", node.span, help="sizes[0], or sizes[-1]")
         place = expect_int(self.expr(part), part.span, "a subscript")
         if not -len(items) <= place < len(items):
-            raise error("E201", f"{place} is out of range: the list has {len(items)} entries", part.span)
+            message = f"{place} is out of range: the list has {len(items)} entries"
+            raise error("E201", message, part.span, help=_valid_subscripts(len(items)))
         return items[place]
 
     def slice(self, base: Value, node: s.Index) -> Value:
         """`x[a:b:c, i, :]`: slicing as in numpy. An integer drops its dim, and may be computed by the program."""
         if len(node.parts) > base.type.rank:
-            raise error("E201", f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}", node.span)
+            message = f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}"
+            raise error("E201", message, node.span, help="x[:, 0] has a subscript for each dim, or for the first ones")
         start, limit, stride = [0] * base.type.rank, list(base.shape), [1] * base.type.rank
         dropped: list[int] = []
         computed: dict[int, Value] = {}
@@ -239,7 +241,8 @@ class Evaluator:
                 continue
             place = expect_int(item, part.span, "a subscript")
             if not -base.shape[d] <= place < base.shape[d]:
-                raise error("E201", f"{place} is out of range for dim {d} of {base.type}", part.span)
+                message = f"{place} is out of range for dim {d} of {base.type}"
+                raise error("E201", message, part.span, help=_valid_subscripts(base.shape[d]))
             start[d] = place % base.shape[d]
             limit[d] = start[d] + 1
             dropped.append(d)
@@ -265,7 +268,8 @@ class Evaluator:
 
         step = number(part.step, 1)
         if step < 1:
-            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span)
+            help_text = "reverse(x, dims=[0]) turns a dim around"
+            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span, help=help_text)
         low, high = number(part.start, 0), number(part.stop, size)
         low, high = (n + size if n < 0 else n for n in (low, high))
         if not 0 <= low <= high <= size:
@@ -273,6 +277,7 @@ class Evaluator:
                 "E201",
                 f"slice {low}:{high} of a dim of size {size}: 0 <= start <= stop <= {size} must hold",
                 part.span,
+                help=f"x[:{size}] is all of the dim, and so is x[:]",
             )
         return low, high, step
 
@@ -562,6 +567,10 @@ def _subscript(item: Value, span: Span) -> Value:
             help="take(x, indices, dim) takes what x has at several indices" if item.dtype.is_integer else "",
         )
     return item
+
+
+def _valid_subscripts(size: int) -> str:
+    return f"valid subscripts are {-size} to {size - 1}" if size else "it has no element"
 
 
 def _only_numbers(items: Sequence[Item]) -> bool:

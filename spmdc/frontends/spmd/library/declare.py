@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any
 
-from ir.diagnostics import Span, error
+from ir.diagnostics import Span, SpmdcError, error
 from ir.program import Value
 from ir.types import DType, TensorType
 from spmdc.frontends.spmd.foreign_names import instead_of_argument
@@ -97,15 +97,21 @@ def expand_composition(
         if keyword.name in places:
             raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
         places[keyword.name] = (keywords[keyword.name], keyword.value.span)
-    for param in params:
-        if not param.optional and param.name not in places:
-            raise error("E203", f"{definition.name} needs the argument {param.name!r}", node.span, help=str(definition))
-    arguments = {
-        p.name: _READERS[p.kind](*places[p.name], f"{p.name} of {definition.name}") for p in params if p.name in places
-    }
-    if definition.computes:
-        arguments = {name: _computed(emitter, argument) for name, argument in arguments.items()}
-    return definition.expand(emitter, **arguments)
+    missing = [repr(p.name) for p in params if not p.optional and p.name not in places]
+    if missing:
+        message = f"{definition.name} needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise error("E203", message, node.span, help=str(definition))
+    try:
+        arguments = {
+            p.name: _READERS[p.kind](*places[p.name], f"{p.name} of {definition.name}")
+            for p in params
+            if p.name in places
+        }
+        if definition.computes:
+            arguments = {name: _computed(emitter, argument) for name, argument in arguments.items()}
+        return definition.expand(emitter, **arguments)
+    except SpmdcError as problem:
+        raise SpmdcError([replace(d, help=d.help or str(definition)) for d in problem.diagnostics]) from None
 
 
 def _computed(emitter: Emitter, argument: Any) -> Any:

@@ -12,7 +12,7 @@ from functools import partial
 from ir.diagnostics import error
 from ir.program import Attr, Value
 from ir.types import DType, TensorType, f32, pred, s32
-from spmdc.frontends.spmd.items import Item, Number, Several, check_type, normal_dim
+from spmdc.frontends.spmd.items import Item, Number, Several, check_type, expect_size, normal_dim
 from spmdc.frontends.spmd.library import einsum, windows
 from spmdc.frontends.spmd.library import random_numbers as randomness
 from spmdc.frontends.spmd.library import shapes as shaping
@@ -295,9 +295,7 @@ def _type(e: Emitter, shape: Item, dtype: DType) -> TensorType:
     if isinstance(shape, TensorType):
         return shape
     sizes = shape if isinstance(shape, tuple) else (shape,)
-    if not all(isinstance(n, int) and n >= 0 for n in sizes):
-        raise error("E205", "a shape is a list of non-negative integers, or a type f32[2, 3]", e.span)
-    return check_type(TensorType(tuple(n for n in sizes if isinstance(n, int)), dtype), e.span)
+    return check_type(TensorType(tuple(expect_size(n, e.span) for n in sizes), dtype), e.span)
 
 
 def _number(value: Number, dtype: DType) -> Number:
