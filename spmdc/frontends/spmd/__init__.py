@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError, require
@@ -79,7 +79,18 @@ def _read(source: Source, defines: Mapping[str, int], bound: Bound | None, folde
             help = "name the inner parts"
             found.add(Diagnostic("E003", "blocks and expressions nest too deep in one another", help=help))
     diagnostics = tuple(sorted(dict.fromkeys(found.items), key=lambda d: _place(d, source)))
+    if defines and program is None:
+        diagnostics = tuple(_with_overrides(diagnostics, defines))
     return Reading(source, module, whole, bound or {}, diagnostics, program)
+
+
+def _with_overrides(diagnostics: Sequence[Diagnostic], defines: Mapping[str, int]) -> Iterator[Diagnostic]:
+    """The diagnostics; the first of types and sizes has a note of the consts that are overridden, on which they may
+    depend."""
+    note = f"consts are overridden: {', '.join(f'{name} = {value}' for name, value in defines.items())}"
+    first = next((d for d in diagnostics if d.code[:2] == "E2" or d.code == "E304"), None)
+    for d in diagnostics:
+        yield replace(d, notes=(*d.notes, note)) if d is first else d
 
 
 def _place(diagnostic: Diagnostic, own: Source) -> tuple[str, int, int]:

@@ -380,6 +380,12 @@ def test_all_that_a_call_lacks_is_in_one_error(line: str, missing: str) -> None:
     assert problem.message.startswith(missing)
 
 
+def test_an_error_of_sizes_says_which_consts_are_overridden() -> None:
+    text = "const N = 4\ndef main(a: f32[N]) -> (r: f32[], s: f32[]) {\nreturn a[0], a[1]\n}\n"
+    assert [d.notes for d in errors(text, {"N": 0})] == [("consts are overridden: N = 0",), ()]
+    assert [d.notes for d in errors(text.replace("a[1]", "a[4]"))] == [()]
+
+
 def test_a_faulty_mesh_hides_nothing_but_errors_of_axes() -> None:
     lines = [
         "b: f32[8@x, 5] = relu(a)",
