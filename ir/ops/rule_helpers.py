@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ir.ops.declaration import DimFactors, Factor, FactorKind, FactorRule, TensorFactors, TypeRuleError
 from ir.program import Attr, Op
 from ir.sharding import ReductionKind
-from ir.types import TensorType
+from ir.types import TensorType, pred
 
 
 def pointwise(op: Op) -> FactorRule:
@@ -95,9 +95,11 @@ def same_types(types: Sequence[TensorType]) -> TensorType:
 def check_same_dtype(first: TensorType, other: TensorType) -> None:
     """Raises TypeRuleError if the element types of two operands differ."""
     if other.dtype != first.dtype:
+        kinds = [0 if t.dtype == pred else 1 + t.dtype.is_continuous for t in (first, other)]
+        wider = other.dtype if kinds[1] > kinds[0] else first.dtype
         raise TypeRuleError(
             f"the operands have different element types, {first.dtype} and {other.dtype}",
-            f"convert one of them: convert(x, dtype={first.dtype})",
+            f"convert one of them: convert(x, dtype={wider})",
         )
 
 

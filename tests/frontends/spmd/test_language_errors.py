@@ -432,6 +432,29 @@ def test_a_signature_with_errors_leaves_the_rest_of_the_program_to_be_checked() 
     assert places("def main(a: f32[8@z]) -> f32[9] { return a }") == ["E306 1:19", "E401 1:42"]
 
 
+@pytest.mark.parametrize(
+    ("line", "help"),
+    [
+        ("i, v = while(i = 0, v = 0) cond { return i < 3 } do { return i + 1, v + sum(a) }", "begins: v: f32[] = 0"),
+        ("b = loop k < 3 (b = 0) { return b + 0.5 }", "begins: b: f32[] = 0"),
+        ("b = loop k < 3 (b = 0) { return a }", "begins: b: f32[8, 4] = 0"),
+        ("b = loop k < 3 (b = 0.5) { return b + k }", "convert(x, dtype=f32)"),
+        ("b = loop k < 3 (b = 0) { return k + sum(a) }", "convert(x, dtype=f32)"),
+        ("b = loop k < 3 (b = n) { return a, n }", "the next b"),
+        ("i, b = while(i = 0, b = a) cond { return i < 3 } do { return a, i + 1 }", "the next i, b, in this order"),
+        ("i = while(i = 0) cond { return i } do { return i + 1 }", "return i < 3"),
+        ("b = repeat k < 3 (b = a) { return a, n }", "the next b"),
+        ("b = repeat k < 3 (b: f32[8, 4] = a) { return n }", "if none is written"),
+        ("b = case(sum(n)) { return a } or { return n }", "of the same types"),
+        ("b = case(sum(n)) { return a } or { return a, n }", "of the same types"),
+        ("b, c = relu(a)", "values, places = top_k"),
+    ],
+)
+def test_blocks_that_return_something_else_are_answered_by_what_they_return(line: str, help: str) -> None:
+    (problem,) = errors(body(line))
+    assert help in problem.help
+
+
 def test_what_is_returned_is_checked_though_other_statements_have_errors() -> None:
     assert places(body("c = rellu(a)", "return c, c }").replace("\nreturn a }", "")) == ["E103 3:5", "E401 4:1"]
     assert places(body("c = rellu(a)", "return n }").replace("\nreturn a }", "")) == ["E103 3:5", "E401 4:8"]

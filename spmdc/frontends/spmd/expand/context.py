@@ -16,8 +16,8 @@ from ir.types import DType, TensorType
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.repetition import Expansion
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
-from spmdc.frontends.spmd.items import Faults, Item, Scope
-from spmdc.frontends.spmd.library.emitter import Emitter
+from spmdc.frontends.spmd.items import Faults, Item, Number, Scope
+from spmdc.frontends.spmd.library.emitter import Emitter, literal_problem
 from spmdc.frontends.spmd.syntax.nodes import Expr, Location, Pattern, Statement, Target
 
 
@@ -80,8 +80,19 @@ class Context:
     errors."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     """The files that trailing comments name. Their texts are not known."""
+    begun: dict[Value, tuple[str, Number]] = field(default_factory=dict[Value, tuple[str, Number]])
+    """The values that a loop carries, and begins with numbers of no written type: their names and these."""
     expansions: dict[Pattern, Expansion] = field(default_factory=dict[Pattern, Expansion])
     """What assignments of a pattern became."""
+
+    def to_begin(self, value: Item, type: TensorType) -> str:
+        """How a loop begins with a number of that type, as help for an error, if the value is one that a loop carries
+        and that begins with a number; empty for others."""
+        if not isinstance(value, Value) or value not in self.begun:
+            return ""
+        name, number = self.begun[value]
+        shown = f"{name}: {type} = {str(number).lower()}"
+        return "" if literal_problem(number, type.dtype) else f"its type may be written where the loop begins: {shown}"
 
     @contextmanager
     def reporting(self) -> Iterator[Faults]:
@@ -138,8 +149,11 @@ class Statements(Protocol):
     def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
         """A returned item as a tensor; a number takes the wanted type."""
 
-    def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
-        """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405)."""
+    def results(
+        self, returned: Returned, types: Sequence[TensorType], what: str, rule: str, carried: Sequence[Value] = ()
+    ) -> list[Value]:
+        """The tensors that a block returns, called `what` in errors, with the `rule` for its results as their help.
+        `carried` are the parameters that they become in the next round. Raises SpmdcError (E405)."""
 
     def together(self, items: Sequence[Item]) -> Item:
         """Several items as one; tensors if there are several."""

@@ -17,7 +17,7 @@ from ir.diagnostics import Span, SpmdcError, error
 from ir.ops import OPS, OpDef
 from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
-from ir.types import DTYPES, DType
+from ir.types import DTYPES, DType, TensorType
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
 from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
 from spmdc.frontends.spmd.expand.constants import (
@@ -190,7 +190,17 @@ class Evaluator:
         what = f"an operand of {node.op!r}"
         a = left if isinstance(left, int | float) else expect_value(left, node.left.span, what)
         b = right if isinstance(right, int | float) else expect_value(right, node.right.span, what)
-        return self.emitter.infix(node.op, *self.computed((a, b), compared=node.op in COMPARISONS))
+        try:
+            return self.emitter.infix(node.op, *self.computed((a, b), compared=node.op in COMPARISONS))
+        except SpmdcError as problem:
+            help_text = self.to_begin_like(a, b) or self.to_begin_like(b, a)
+            raise SpmdcError([replace(d, help=help_text or d.help) for d in problem.diagnostics]) from None
+
+    def to_begin_like(self, value: Operand, other: Operand) -> str:
+        """How a loop begins with the value as an element of the type of the other operand, as help for an error."""
+        dtype = other.dtype if isinstance(other, Value) else default_dtype(other)
+        is_same = isinstance(value, Value) and value.dtype == dtype
+        return "" if is_same else self.context.to_begin(value, TensorType((), dtype))
 
     def computed(self, operands: Sequence[Operand], *, compared: bool = False) -> Sequence[Operand]:
         """Operands in the precision of arithmetic. Tensors of one type that are compared are not converted."""

@@ -12,7 +12,7 @@ from ir.builder import RegionBuilder
 from ir.diagnostics import Span, SpmdcError, error
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
-from ir.types import TensorType, pred
+from ir.types import TensorType, pred, s32
 from spmdc.frontends.spmd.expand.context import Statements
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, expect_int, one_or_several
 from spmdc.frontends.spmd.syntax import nodes as s
@@ -66,6 +66,10 @@ def _begun(block: Statements, entry: s.Carried) -> _Carried:
     return _Carried(entry.target, item, declared, sharding)
 
 
+def _rule(names: Sequence[str]) -> str:
+    return f"it returns the next {', '.join(names)}, in this order and of the types with which the loop begins"
+
+
 # Loops at run time.
 
 
@@ -88,6 +92,8 @@ class _Loop:
         inner = self.block.inner(Scope(self.block.scope), RegionBuilder(self.block.claims.names), self.head)
         for entry, name, init in zip(self.carried, self.names, self.inits, strict=True):
             param = Value(name, init.type, entry.sharding, entry.target.span)
+            if isinstance(entry.item, int | float) and entry.declared is None:
+                self.block.context.begun[param] = entry.target.name, entry.item
             inner.builder.params.append(param)
             inner.scope.bind(entry.target.name, param, entry.target.span)
         results = write(inner)
@@ -95,17 +101,24 @@ class _Loop:
 
     def returned(
         self, inner: Statements, statements: Sequence[s.Statement], hints: Sequence[str], types: Sequence[TensorType],
-        what: str,
+        what: str, rule: str, carried: Sequence[Value] = (),
     ) -> list[Value] | None:  # fmt: skip
         """The tensors that the statements return; None if there are errors, which are reported."""
         given = inner.run(statements, hints, self.head, what)
         if given is None:
             return None
         try:
-            return inner.results(given, types, what)
+            return inner.results(given, types, what, rule, carried)
         except SpmdcError as problem:
             self.block.report(problem)
             return None
+
+    def returned_body(
+        self, inner: Statements, statements: Sequence[s.Statement], carried: Sequence[Value]
+    ) -> list[Value] | None:
+        """The tensors that the body returns for the next round; `carried` are its parameters for them."""
+        names = [entry.target.name for entry in self.carried[len(self.carried) - len(carried) :]]
+        return self.returned(inner, statements, names, [v.type for v in carried], _BODY, _rule(names), carried)
 
     def op(self, cond: Region | None, body: Region | None, attrs: dict[str, Attr]) -> tuple[Value, ...]:
         if cond is None or body is None:
@@ -123,23 +136,22 @@ def _while(block: Statements, node: s.While) -> Item:
             carried.append(_begun(block, entry))
     loop = _Loop(block, node.head, carried)
     go = [TensorType((), pred)]
-    names, types = [c.target.name for c in carried], [init.type for init in loop.inits]
-    cond = loop.region(lambda inner: loop.returned(inner, node.cond, ["go"], go, "the condition of the loop"))
-    body = loop.region(lambda inner: loop.returned(inner, node.body, names, types, _BODY))
+    what, rule = "the condition of the loop", "it is a truth value, as in return i < 3"
+    cond = loop.region(lambda inner: loop.returned(inner, node.cond, ["go"], go, what, rule))
+    body = loop.region(lambda inner: loop.returned_body(inner, node.body, inner.builder.params))
     return one_or_several(loop.op(cond, body, attrs))
 
 
 def _counted(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
     """A `while` that carries its counter, an s32[], in front of the other values. The final counter is not a result."""
-    counter = _Carried(s.Target(node.counter_span, node.counter), 0)
+    counter = _Carried(s.Target(node.counter_span, node.counter), 0, TensorType((), s32))
     loop = _Loop(block, node.head, [counter, *carried])
-    names, types = [c.target.name for c in carried], [init.type for init in loop.inits[1:]]
 
     def go(inner: Statements) -> list[Value]:
         return [inner.evaluator.emitter.infix("<", inner.builder.params[0], rounds)]
 
     def body(inner: Statements) -> list[Value] | None:
-        results = loop.returned(inner, node.body, names, types, _BODY)
+        results = loop.returned_body(inner, node.body, inner.builder.params[1:])
         if results is None:
             return None
         return [inner.evaluator.emitter.infix("+", inner.builder.params[0], 1), *results]
@@ -178,9 +190,9 @@ def _round(
         raise PoisonedError
     if len(returned.items) != len(carried):
         message = f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}"
-        raise error("E405", message, returned.span)
+        raise error("E405", message, returned.span, help=_rule([c.target.name for c in carried]))
     for entry, (item, span) in zip(carried, returned.items, strict=True):
         if entry.declared is not None and not (isinstance(item, Value) and item.type == entry.declared):
             message = f"{entry.target.name!r} is declared {entry.declared}, and the body returns {describe(item)}"
-            raise error("E405", message, span)
+            raise error("E405", message, span, help="what repeat carries may change its type if none is written")
     return tuple(item for item, _ in returned.items)

@@ -151,9 +151,9 @@ class StatementExpander:
         if not targets and items:
             raise error("E203", "the result of this call is not used", statement.span, help="name it: x = …")
         if len(items) != len(targets):
-            raise error(
-                "E203", f"{len(items)} values on the right, and {len(targets)} names on the left", statement.span
-            )
+            message = f"{len(items)} values on the right, and {len(targets)} names on the left"
+            help_text = "each value has a name: values, places = top_k(x, 2)"
+            raise error("E203", message, statement.span, help=help_text)
         fresh = self.made_since(first_op)
         for target, part in zip(targets, items, strict=True):
             self.bind(target, part, fresh)
@@ -326,7 +326,7 @@ class StatementExpander:
             raise PoisonedError
         types = _result_types(returned)
         regions = tuple(
-            block.builder.region(*block.results(r, types, f"this {what}"))
+            block.builder.region(*block.results(r, types, f"this {what}", "all blocks return values of the same types"))
             for block, r in zip(blocks, returned, strict=True)
         )
         return one_or_several(self.evaluator.emitter.ops(name, operands, {}, span=head, regions=regions, types=types))
@@ -371,17 +371,23 @@ class StatementExpander:
         """Several items as one; tensors if there are several."""
         return items[0] if len(items) == 1 else Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
 
-    def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
-        """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405) if they are not of these
-        types."""
+    def results(
+        self, returned: Returned, types: Sequence[TensorType], what: str, rule: str, carried: Sequence[Value] = ()
+    ) -> list[Value]:
+        """The tensors that a block returns, called `what` in errors, with the `rule` for its results as their help.
+        `carried` are the parameters that they become in the next round. Raises SpmdcError (E405) if they are not of
+        these types."""
         if len(returned.items) != len(types):
             message = f"{what} returns {len(returned.items)} values, and must return {len(types)}"
-            raise error("E405", message, returned.span)
+            raise error("E405", message, returned.span, help=rule)
         results: list[Value] = []
-        for (item, span), type in zip(returned.items, types, strict=True):
+        for i, ((item, span), type) in enumerate(zip(returned.items, types, strict=True)):
             value = self.as_result(item, type, span)
             if value.type != type:
-                raise error("E405", f"{what} must return {type} here, and returns {value.type}", span)
+                is_elsewhere = not carried or value.type in types
+                help_text = "" if is_elsewhere else self.context.to_begin(carried[i], value.type)
+                message = f"{what} must return {type} here, and returns {value.type}"
+                raise error("E405", message, span, help=help_text or rule)
             results.append(value)
         return results
 
