@@ -432,6 +432,21 @@ def test_a_signature_with_errors_leaves_the_rest_of_the_program_to_be_checked() 
     assert places("def main(a: f32[8@z]) -> f32[9] { return a }") == ["E306 1:19", "E401 1:42"]
 
 
+def test_a_shard_that_is_used_as_a_whole_tensor_is_an_error_of_the_region_that_made_it() -> None:
+    head = "mesh (x=4, y=2)\ndef main(a: f32[8@x, 4]) -> (r: f32[8, 4]) {"
+    (result,) = errors(f"{head}\ny = manual(v of f32[8@(x, y), 4] = a) {{ return v }}\nreturn y\n}}\n")
+    assert result.span is not None
+    assert (result.code, result.span.line, result.span.column) == ("E401", 3, 5)
+    assert "y: f32[8@(x,y), 4] = manual(…)" in result.help
+    region = "y, n = manual(v of f32[8, 4@x] = a, axes=(x)) { return v, 1 }"
+    (named,) = errors(f"{head}\n{region}\nz: f32[8, 4] = y\nreturn a\n}}\n")
+    assert "y: f32[8, 4@x] = manual(…)" in named.help
+    (other,) = errors(f"{head}\ny = manual(v of f32[8@x, 4] = a) {{ return v[:, :2] }}\nreturn y\n}}\n")
+    assert "declare it f32[2, 2]" in other.help
+    (shard,) = errors(f"{head}\ny: f32[8@x, 4] = manual(v of f32[8@(x, y), 4] = a) {{ return v }}\nreturn y\n}}\n")
+    assert (shard.code, "each device's shard" in shard.help) == ("E405", True)
+
+
 @pytest.mark.parametrize(
     ("line", "help"),
     [

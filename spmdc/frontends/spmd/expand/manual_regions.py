@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
 from ir.manual import Manual, inner_type
 from ir.mesh import AxisRef
-from ir.program import Value
+from ir.ops.collective import axes_attr
+from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.spelling.printer import print_type
 from ir.types import TensorType
@@ -151,5 +152,21 @@ def _returned(
     if value.type != local:
         shown = print_type(declared.type, declared.sharding)
         message = f"the manual region must return {local} here, a shard of {shown}, and returns {value.type}"
-        raise error("E405", message, span)
+        help_text = "a region returns each device's shard of the tensor that its result is declared as"
+        raise error("E405", message, span, help=help_text)
     return value, declared
+
+
+def undeclared(value: Value, whole: TensorType, ops: Iterable[Op]) -> tuple[Span | None, str] | None:
+    """Where a value is made that is used as a whole tensor and is a shard of one, with help for that error: the result
+    of a manual region for which no type is written. None for other values."""
+    op = next((op for op in ops if op.name == "manual" and value in op.results), None)
+    if op is None or value.sharding is None:
+        return None
+    axes = axes_attr(op.attrs)
+    for dim in range(whole.rank):
+        split = Sharding.of(value.sharding.mesh, *(axes if d == dim else None for d in range(whole.rank)))
+        if value.type != whole and inner_type(whole, split, frozenset(a.name for a in axes)) == value.type:
+            shown = f"{value.name}: {print_type(whole, split)} = manual(…)"
+            return op.span, f"a result of a manual region is declared as the tensor that it is a shard of: {shown}"
+    return None

@@ -20,6 +20,7 @@ from ir.sharding import Sharding
 from ir.types import DType, TensorType, f32
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
+from spmdc.frontends.spmd.expand.manual_regions import undeclared
 from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.expand.statements import StatementExpander, float_type, written_names
@@ -312,8 +313,12 @@ def _result(block: StatementExpander, item: Item, result: Result, span: Span) ->
     block.evaluator.emitter.hint = result.name
     value = block.evaluator.emitter.as_declared(block.as_result(item, result.type, span), result.type)
     if value.type != result.type:
-        raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span,
-                    help=to_become(result.type, value.type))  # fmt: skip
+        place, help_text = undeclared(value, result.type, block.builder.ops) or (
+            span,
+            to_become(result.type, value.type),
+        )
+        message = f"result {result.name!r} is declared {result.type}, and is {value.type}"
+        raise error("E401", message, place, help=help_text)
     return value
 
 

@@ -19,7 +19,7 @@ from ir.types import DType, TensorType, f32, pred, s32
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.loops import expand_loop
-from spmdc.frontends.spmd.expand.manual_regions import expand_manual
+from spmdc.frontends.spmd.expand.manual_regions import expand_manual, undeclared
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.repetition import expansion_of
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
@@ -194,7 +194,8 @@ class StatementExpander:
         if declared is not None and item.type != declared:
             assert target.type is not None
             message = f"{target.name!r} is declared {declared}, and is {item.type}"
-            raise error("E202", message, target.type.span, help=to_become(declared, item.type))
+            _, help_text = undeclared(item, declared, self.builder.ops) or (None, to_become(declared, item.type))
+            raise error("E202", message, target.type.span, help=help_text)
         value = self.settle(item, target.name, sharding, fresh)
         fresh.discard(value)
         self.scope.bind(target.name, value, target.span)
