@@ -137,7 +137,7 @@ def _require_devices(program: Program, *, has_devices: bool) -> None:
         raise error(
             "E412",
             "the program has manual regions, which run on the devices of its mesh",
-            help="partition it, and lower that",
+            help="partition it: what it becomes runs on its devices",
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ir.diagnostics import InternalError, error
+from ir.manual import has_manual
 from ir.mesh import axes_size
 from ir.ops.layout import is_annotation, is_hint
 from ir.program import Function, Program, Result, Value, all_ops, values_within
@@ -96,8 +97,8 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
 
     Both may choose the sharding of parameters and results without an annotation; `pinned` gives them one. XLA runs in a
     separate process, and gets JAX functions that the program calls inlined. Raises SpmdcError: E502 if a host's CPU
-    cannot be as many devices, E301 if annotations are on several meshes, E515 if XLA does not compile the program, and
-    as `spmdc.from_jax` does for such functions.
+    cannot be as many devices, E301 if annotations are on several meshes, E412 if it has manual regions, E515 if XLA
+    does not compile the program, and as `spmdc.from_jax` does for such functions.
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
@@ -172,7 +173,10 @@ def compile_with_xla(job: Job) -> Compiled:
 
 def xla_job(program: Program, target: str = "cpu", *, keeps_bf16: bool = False) -> tuple[Job, list[str]]:
     """The job of compiling a program with XLA, and what JAX cannot express of it. The host's CPU cannot multiply bf16,
-    and gets f16 unless the job `keeps_bf16`. Raises SpmdcError (E301, E502, and for the target E516, E517)."""
+    and gets f16 unless the job `keeps_bf16`. Raises SpmdcError (E301, E412, E502, and for the target E516, E517)."""
+    if has_manual(program):
+        message = "the program has manual regions, and XLA's partitioner gets programs for one device"
+        raise error("E412", message, help=f"compare it without its regions: {_OUR_SIDE}, with them")
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     tpus = parse_target(target)
