@@ -187,7 +187,7 @@ class _Version(argparse.Action):
 def _add_run(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument(
-        "inputs", nargs="*", type=parse_path, metavar="INPUT", help=(
+        "inputs", nargs="*", default=[], type=parse_path, metavar="INPUT", help=(
             "inputs.npz, or name=file.npy for each input; default: random ones"
     ))  # fmt: skip
     p.add_argument("--backend", choices=("simulate", "jax", "reference"), default="simulate", help=(

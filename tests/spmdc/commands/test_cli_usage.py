@@ -88,6 +88,10 @@ def test_wrong_usage_is_json_where_that_is_asked_for(spmdc: Run) -> None:
         assert [d["code"] for d in ended.json["diagnostics"]] == ["E601"]
 
 
+def test_only_arguments_that_a_verb_lacks_are_required(spmdc: Run) -> None:
+    assert "required: FILE\n" in spmdc("run").err
+
+
 def test_an_unknown_argument_leads_to_the_help_of_its_verb(spmdc: Run) -> None:
     assert "help: spmdc fmt --help" in spmdc("fmt", "p.spmd", "--verbose").err
 
