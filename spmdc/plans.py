@@ -13,7 +13,7 @@ from ir.notebooks import Lines
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, all_ops, walk
+from ir.program import Op, Program, all_ops, values_within, walk
 from ir.records import as_json
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
@@ -306,7 +306,17 @@ def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Se
             return op.strategy, asked[id(op.attrs)]
     if made:
         raise error("E413", f"{value!r} is made by an op that has no strategy", help="reshards and loops have none")
-    raise error("E103", f"the plan has no value {value!r}", help="spmdc plan FILE shows them all")
+    if _has_value(plan.program, value):
+        help_text = "spmdc why FILE NAME explains its sharding"
+        raise error("E413", f"{value!r} is a parameter, which no op makes", help=help_text)
+    help_text = "spmdc plan FILE shows them all"
+    if _has_value(plan.source, value):
+        help_text = "the program has it: no result depends on it, or it is computed in another way"
+    raise error("E103", f"the plan has no value {value!r}", help=help_text)
+
+
+def _has_value(program: Program, name: str) -> bool:
+    return any(v.name == name for f in program.functions.values() for v in values_within(f.body))
 
 
 def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery], strategy: str) -> bool:

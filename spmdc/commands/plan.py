@@ -7,6 +7,7 @@ from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
 from spmdc.api import Plan
+from spmdc.commands.shared.bindings import looking_for
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import choices_of, load_program
@@ -21,7 +22,8 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
     watch = Stopwatch()
     plan = _plan(file, options, watch)
     if explain is not None:
-        choices = plan.explain(explain)
+        with looking_for(explain, plan.source):
+            choices = plan.explain(explain)
         return finish(options, watch, str(choices), choices.to_json(), plan.warnings)
     if diff is not None:
         text = plan.diff(_plan(diff, options, watch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ir.ops.collective import COLLECTIVES
+from spmdc.commands.shared.bindings import looking_for
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import finish
 from spmdc.commands.shared.programs import load_program, partition_program, propagate_program
@@ -21,5 +22,6 @@ def run(options: Options, *, file: str, name: str) -> int:
         text = explain_collectives(collectives, partitioned.propagated)
         figures = {"name": name, "text": text, "collectives": [c.to_json() for c in collectives]}
         return finish(options, watch, text, figures)
-    text = propagate_program(program, watch).why(name)
+    with looking_for(name, program):
+        text = propagate_program(program, watch).why(name)
     return finish(options, watch, text, {"name": name, "text": text})

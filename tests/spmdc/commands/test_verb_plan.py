@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from command_line import Run
 
 
@@ -44,6 +45,27 @@ def test_what_an_op_could_have_done_is_explained(spmdc: Run) -> None:
     chosen = [c for c in spmdc("plan", "p.spmd", "--explain", "h", "--json").json["choices"] if c["is_chosen"]]
     assert [c["strategy"] for c in chosen] == ["i=x, j=y"]
     assert "error[E103]" in spmdc("plan", "p.spmd", "--explain", "nothing").err
+
+
+@pytest.mark.parametrize(
+    ("name", "became"),
+    [
+        ("again", "'again' is another name of 'a'"),
+        ("half", "'half' is known at compile time"),
+        ("N", "'N' is known at compile time"),
+        ("unused", "no result depends on it"),
+        ("a", "'a' is a parameter"),
+        ("nothing", "spmdc plan FILE shows them all"),
+    ],
+)
+def test_a_name_that_the_plan_has_no_op_for_is_explained(spmdc: Run, name: str, became: str) -> None:
+    Path("q.spmd").write_text(
+        "const N = 4\nmesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8]) {\n"
+        "  half = N // 2\n  again = a\n  unused = tanh(a)\n  return relu(again) * half\n}\n"
+    )
+    assert became in spmdc("plan", "q.spmd", "--explain", name).err
+    if name in ("again", "half", "N"):
+        assert became in spmdc("why", "q.spmd", name).err
 
 
 def test_two_plans_are_compared(spmdc: Run) -> None:
