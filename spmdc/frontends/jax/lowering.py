@@ -311,7 +311,8 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
         help = "give a tree of PartitionSpecs of that structure, or one for a whole part of it"
         if what == "in_shardings":
             help += "; in_shardings are for what a call passes by position"
-        raise error("E303", f"{what} is no prefix of the tree that it is for: {problem}", help=help) from None
+        where = str(problem).replace("tree_map tree", what)  # what jax calls any tree
+        raise error("E303", f"{what} is no prefix of the tree that it is for: {where}", help=help) from None
     return found
 
 

@@ -245,6 +245,8 @@ def test_only_what_is_said_of_too_many_in_shardings_speaks_of_arguments_by_posit
     assert found.code == "E303"
     assert found.message.startswith(f"{side} is no prefix")
     assert ("by position" in found.help) == (side == "in_shardings")
+    assert "tree_map" not in found.message
+    assert f"at key path\n    {side}" in found.message
 
 
 def test_an_array_that_is_donated_and_given_twice_is_reported() -> None:
