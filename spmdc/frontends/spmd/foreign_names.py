@@ -25,6 +25,7 @@ CALLS = MappingProxyType(
         "grad": "`spmdc grad FILE --wrt NAME` writes the gradient of a program",
         "vmap": "ops take dims of any number: einsum says which are batch dims",
         "astype": "a type is called: bf16(x)",
+        "print": "spmdc run prints the results of main; callback(x, …, function=f, effect=true) calls Python",
         "array": "a list is a tensor: [1.0, 2.0]",
     }
 )

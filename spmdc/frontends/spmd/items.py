@@ -230,6 +230,10 @@ def expect_value(item: Item, span: Span, what: str) -> Value:
         help_text = f"{dtype}({str(item).lower()}) is a tensor of rank 0"
     elif isinstance(item, tuple):
         help_text = "a written type makes a tensor of a list: x: f32[2] = [1, 2]"
+    elif isinstance(item, DType):
+        help_text = f"{item}(x) converts x"
+    elif isinstance(item, str):
+        help_text = 'texts are arguments of calls that take them, as in einsum("ij->ji", x)'
     raise error("E207", f"{what} must be a tensor, and is {describe(item)}", span, help=help_text)
 
 

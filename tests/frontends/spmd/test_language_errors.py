@@ -352,6 +352,13 @@ HELPS = [
     ("E304", "unique", body(head="mesh (x=2, x=3)")),
     ("E304", "multiply to 6", body(head="mesh (x=2, y=3)\nmesh m (z=5)")),
     ("E304", "1,048,576", body(head=f"mesh (x={10**7})")),
+    ("E202", "transpose(x)", body("b = f(a)") + "\ndef f(a: f32[4, 8]) -> (r: f32[]) { return 0 }"),
+    ("E202", "f32(x) converts it", body("b = loop k < 2 (b: f32[8] = n) { return b }")),
+    ("E202", "reshape(x", body("b = manual(v of f32[32] = a) { return v[0] }")),
+    ("E207", "f32(x)", body("b = f32 + a")),
+    ("E207", "einsum(", body("b = 'x' + a")),
+    ("E103", "callback(", body("print(a)")),
+    ("E001", "f32[8, 4]", "def main(a: f32(8, 4)) -> (r: f32[8, 4]) { return a }"),
     ("E401", "end it with: return r", "def main(a: f32[8]) -> (r: f32[8]) { b = a }"),
     ("E401", "-> (r: f32[8])", "def main(a: f32[8]) -> (r: f32[8]) { return a, a }"),
 ]
@@ -461,7 +468,7 @@ def test_a_shard_that_is_used_as_a_whole_tensor_is_an_error_of_the_region_that_m
         ("b = repeat k < 3 (b = a) { return a, n }", "the next b"),
         ("b = repeat k < 3 (b: f32[8, 4] = a) { return n }", "if none is written"),
         ("b = case(sum(n)) { return a } or { return n }", "of the same types"),
-        ("b = case(sum(n)) { return a } or { return a, n }", "of the same types"),
+        ("b = case(sum(n)) { return a } or { return a, n }", "as many values"),
         ("b, c = relu(a)", "values, places = top_k"),
     ],
 )

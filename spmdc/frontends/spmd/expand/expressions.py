@@ -30,6 +30,7 @@ from spmdc.frontends.spmd.expand.constants import (
     is_known,
 )
 from spmdc.frontends.spmd.expand.context import Context, Signature
+from spmdc.frontends.spmd.expand.sharded_types import to_become
 from spmdc.frontends.spmd.foreign_names import instead_of_argument, instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import (
     Faults,
@@ -541,7 +542,8 @@ class Evaluator:
                 raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
             value = self.emitter.as_declared(value, param.type)
             if value.type != param.type:
-                raise error("E202", f"argument {param.name!r} must be {param.type}, and is {value.type}", place)
+                message = f"argument {param.name!r} must be {param.type}, and is {value.type}"
+                raise error("E202", message, place, help=to_become(param.type, value.type))
             operands.append(value)
         if not signature.gives_values:
             raise PoisonedError

@@ -14,6 +14,7 @@ from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, pred, s32
 from spmdc.frontends.spmd.expand.context import Statements
+from spmdc.frontends.spmd.expand.sharded_types import to_become
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, expect_int, one_or_several
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -62,7 +63,7 @@ def _begun(block: Statements, entry: s.Carried) -> _Carried:
         item = block.evaluator.emitter.as_declared(item, declared)
     if declared is not None and isinstance(item, Value) and item.type != declared:
         message = f"{entry.target.name!r} is declared {declared}, and begins as {item.type}"
-        raise error("E202", message, entry.init.span)
+        raise error("E202", message, entry.init.span, help=to_become(declared, item.type))
     return _Carried(entry.target, item, declared, sharding)
 
 

@@ -16,7 +16,7 @@ from ir.spelling.printer import print_type
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
 from spmdc.frontends.spmd.expand.context import Statements
-from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
+from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, one_or_several
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -104,7 +104,7 @@ def _passed(block: Statements, passed: s.Passed) -> tuple[Value, _Whole]:
     value = emitter.tensor(item, whole.type)
     if value.type != whole.type:
         message = f"{passed.name!r} is declared a shard of {whole.type}, and is given {value.type}"
-        raise error("E202", message, passed.value.span)
+        raise error("E202", message, passed.value.span, help=to_become(whole.type, value.type))
     if passed.local is None:
         return value, whole
     if passed.local.annotated:

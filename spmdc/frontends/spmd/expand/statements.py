@@ -327,7 +327,9 @@ class StatementExpander:
             raise PoisonedError
         types = _result_types(returned)
         regions = tuple(
-            block.builder.region(*block.results(r, types, f"this {what}", "all blocks return values of the same types"))
+            block.builder.region(
+                *block.results(r, types, f"this {what}", "all blocks return as many values, of the same types")
+            )
             for block, r in zip(blocks, returned, strict=True)
         )
         return one_or_several(self.evaluator.emitter.ops(name, operands, {}, span=head, regions=regions, types=types))

@@ -19,6 +19,7 @@ import lark
 from lark.lexer import Lexer
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
+from ir.types import DTYPES
 from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, Token, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.shapes import ENDS, Recorder, Shape, Step, flat_statements
@@ -513,6 +514,8 @@ def _way_out(token: Token, tokens: list[Token], start: str) -> str:
         return "axes are named, as in mesh (x=4): 8@x is split over x"
     if token.type == "LBRACE" and at > 0 and tokens[at - 1].type == "RSQB":
         return _SHARDINGS
+    if token.type == "LPAR" and tokens[at - 1].text in DTYPES:
+        return f"a type has its sizes in brackets: {tokens[at - 1].text}[8, 4]"
     if at == 0 and token.text in CONTEXTUAL:
         block = f"{token.text} … {{ return a }} …"
         return f"a block returns values, which the statement names or returns: y = {block}, or return {block}"
