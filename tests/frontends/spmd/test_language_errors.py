@@ -316,6 +316,12 @@ def test_braces_behind_a_type_are_no_body(shown: str) -> None:
         assert codes == ["E001"], signature
 
 
+def test_a_second_block_is_no_body_of_a_function() -> None:
+    text = "def main(a: f32[8]) -> f32[8] { return rellu(a) } { return a }"
+    assert places(text) == ["E103 1:40", "E001 1:51"]
+    assert errors("def main(a: f32[8]) -> f32[8]" + " {}" * 50_000)
+
+
 HELPS = [
     ("E002", "letters", body("b = \u00e9")),
     ("E002", "write <=", body("b = a \u2264 a")),

@@ -240,12 +240,16 @@ class _Recovery:
         return replace(item, body=body if is_closed else None, unclosed=() if is_closed else body)
 
     def body_brace(self, start: int, end: int) -> int:
-        """The brace that opens a function's body: the first outside of other brackets, or the last of several."""
+        """The brace that opens a function's body: the first outside of other brackets, but for braces without `return`
+        that others follow."""
         i = start
         while i < end and self.tokens[i].type != "LBRACE":
             i = self.partner.get(i, i) + 1
-        behind = self.partner.get(i, end) + 1
-        return self.body_brace(behind, end) if behind < end and self.tokens[behind].type == "LBRACE" else min(i, end)
+        while (behind := self.partner.get(i, end) + 1) < end and self.tokens[behind].type == "LBRACE":
+            if any(t.type == "RETURN" for t in self.tokens[i:behind]):
+                break
+            i = behind
+        return min(i, end)
 
     def salvaged(
         self, start: int, end: int, faults: list[Diagnostic]
@@ -498,6 +502,7 @@ _OPERATORS = {"and": "write a & b", "or": "write a | b", "not": "write ~a", "if"
 def _way_out(token: Token, tokens: list[Token], start: str) -> str:
     """Help for an unexpected token that is usual in another language; empty for others."""
     at = tokens.index(token) if token in tokens else 0
+    before = tokens[max(at - 1, 0)]
     if token.type == "AT" and at > 1 and tokens[at - 2].type == "AT":
         return "several axes are in brackets: 8@(x,y)"
     if token.type == "AT" and start == "statement":
@@ -510,16 +515,16 @@ def _way_out(token: Token, tokens: list[Token], start: str) -> str:
         return f"values are never reassigned: give the new value a name of its own, {name}2 = {name} {token.text} …"
     if token.type == "COMMA" and start == "statement" and tokens[0].type == "NAME":
         return "an expression gives the values of a statement: b = … and c = … are two statements, and [b, c] is a list"
-    if token.type == "INT" and tokens[at - 1].type == "AT":
+    if token.type == "INT" and before.type == "AT":
         return "axes are named, as in mesh (x=4): 8@x is split over x"
-    if token.type == "LBRACE" and at > 0 and tokens[at - 1].type == "RSQB":
+    if token.type == "LBRACE" and before.type == "RSQB":
         return _SHARDINGS
-    if token.type == "LPAR" and tokens[at - 1].text in DTYPES:
-        return f"a type has its sizes in brackets: {tokens[at - 1].text}[8, 4]"
+    if token.type == "LPAR" and before.text in DTYPES:
+        return f"a type has its sizes in brackets: {before.text}[8, 4]"
     if at == 0 and token.text in CONTEXTUAL:
         block = f"{token.text} … {{ return a }} …"
         return f"a block returns values, which the statement names or returns: y = {block}, or return {block}"
-    for word in (token, tokens[at - 1]):
+    for word in (token, before):
         if word.type == "NAME" and word.text in _OPERATORS:
             return _OPERATORS[word.text]
     line = [t.text for t in tokens[:at] if t.line == token.line]
