@@ -293,6 +293,8 @@ def test_a_bracket_without_partner_is_reported_once(place: str, line: str) -> No
         "if (n) { b = a } else { b = -a }",
         "if n { b = a } else { b = -a }",
         "if n: b = a",
+        "b = if (n) { return a } elif (n) { return a } else { return a }",
+        "b = if (n) { return a } else if (n) { return a } else { return a }",
         "b, c = a, a",
         "b = loop 3 (c = a) { return c }",
         "repeat k < 3 (c = a) { b = c return b }",
@@ -314,6 +316,11 @@ def test_braces_behind_a_type_are_no_body(shown: str) -> None:
     for signature in (f"(a: f32[8]{shown}) -> f32[8]", f"(a: f32[8]) -> f32[8]{shown}"):
         codes = [p.split()[0] for p in places(f"mesh (x=4)\ndef main{signature} {{\nreturn a\n}}\n")]
         assert codes == ["E001"], signature
+
+
+def test_an_error_inside_a_block_is_not_answered_by_the_form_of_the_block() -> None:
+    for line in ("b = repeat k < 2 (c = a) { return c c }", "b = case(sum(n)) { return a } or return a"):
+        assert all("loop" not in d.help and "|" not in d.help for d in errors(body(line))), line
 
 
 def test_a_second_block_is_no_body_of_a_function() -> None:
@@ -608,6 +615,8 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
         ("b = a or a", "write a | b"),
         ("b = not a", "write ~a"),
         ("b = a if n else a", "y = if (p) { return a } else { return b }"),
+        ("b = if (n) { return a } else if (n) { return a } else { return a }", "else { return if (q)"),
+        ("b = case(sum(n)) { return a } or return a", "or { return b }"),
         ("if n: b = a", "y = if (p) { return a } else { return b }"),
         ("if (n) { b = a } else { b = -a }", "y = if … { return a } …, or return if … { return a }"),
         ("repeat k < 3 (b = a) { return b }", "y = repeat … { return a } …"),

@@ -372,6 +372,8 @@ class _Recovery:
         following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
         if before.type == "SEMICOLON" or (before.type in ENDS and i - 1 in self.bracket_errors):
             return following in _BEHIND_TARGETS
+        if before.type == "RBRACE" and token.text in _BLOCKS and following not in _BEHIND_TARGETS:
+            return False
         if before.type in ENDS:
             return before.line < token.line or following == "EQUAL" or self.may_follow(i, last)
         continued = before.type == "COMMA" and not unclosed
@@ -497,6 +499,11 @@ _FOREIGN = {
 """Keywords of other languages, with their equivalents here."""
 _OPERATORS = {"and": "write a & b", "or": "write a | b", "not": "write ~a", "if": _CHOICES}
 """The same, for those that are behind an operand or in front of one."""
+_BLOCKS = {
+    "or": "a block follows: or { return b }",
+    **dict.fromkeys(("else", "elif"), "a block follows, as in else { return if (q) { return b } else { return c } }"),
+}
+"""What follows the words between the blocks of a choice."""
 
 
 def _way_out(token: Token, tokens: list[Token], start: str) -> str:
@@ -524,9 +531,11 @@ def _way_out(token: Token, tokens: list[Token], start: str) -> str:
     if at == 0 and token.text in CONTEXTUAL:
         block = f"{token.text} … {{ return a }} …"
         return f"a block returns values, which the statement names or returns: y = {block}, or return {block}"
-    for word in (token, before):
-        if word.type == "NAME" and word.text in _OPERATORS:
-            return _OPERATORS[word.text]
+    if before.type == "RBRACE" and token.text in _BLOCKS:
+        return _BLOCKS[token.text]
+    word = before if before.text == "not" else token
+    if word.type == "NAME" and word.text in _OPERATORS:
+        return _OPERATORS[word.text]
     line = [t.text for t in tokens[:at] if t.line == token.line]
     return next((_FOREIGN[text] for text in line if text in _FOREIGN), "")
 
