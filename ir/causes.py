@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Literal
@@ -51,7 +51,7 @@ class Cause:
             operand=self.operand,
             name=self.name,
             function=self.function,
-            values=" and ".join(self.values),
+            values=_listed(self.values),
             axes=", ".join(self.axes),
             text=self.text,
         )
@@ -65,6 +65,11 @@ class Cause:
         """The fields that apply, as plain data."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) not in ("", None, ())}
         return {**found, "parts": [part.to_json() for part in self.parts]} if self.parts else found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a and b`, or `a, b and 7 others` for more than three names: an op can have hundreds of operands."""
+    return " and ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} others"
 
 
 _SENTENCES: Mapping[CauseKind, str] = {

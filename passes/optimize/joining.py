@@ -123,8 +123,12 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
     messages = _messages(graph, context)
     if not messages:
         return ops
-    message_of = {op: message for message in messages for alike in message for op in alike}
-    group_of = {op: tuple(each for alike in message for each in alike) for op, message in message_of.items()}
+    message_of: dict[Op, _Message] = {}
+    group_of: dict[Op, tuple[Op, ...]] = {}
+    for message in messages:
+        group = tuple(op for alike in message for op in alike)
+        message_of.update(dict.fromkeys(group, message))
+        group_of.update(dict.fromkeys(group, group))
     written: list[Op] = []
     for group in _in_order(graph, group_of):
         written.extend(_as_one(message_of[group[0]], names) if len(group) > 1 else group)

@@ -161,3 +161,35 @@ def test_room_for_rounds_that_wait_is_found_in_time_linear_in_the_program() -> N
         return partial(join_collectives, apart.program, spmdc.TPU_V3, spmdc.TPU_V3.memory)
 
     assert growth(work, (32, 64)) < 1.3
+
+
+def shards_that_are_joined(count: int) -> str:
+    params = ", ".join(f"v{i}: f32[8@x]" for i in range(count))
+    joined = ", ".join(f"v{i}" for i in range(count))
+    return f"mesh (x=4)\ndef main({params}) -> (r: f32[{8 * count}@x]) {{ return concatenate({joined}, dim=0) }}"
+
+
+def test_shards_of_many_operands_are_joined_in_time_and_text_linear_in_them() -> None:
+    def work(count: int) -> Callable[[], object]:
+        program = spmdc.parse(shards_that_are_joined(count))
+        return lambda: spmdc.partition(program, verify=False).text()
+
+    assert growth(work, (10, 80)) < 1.3
+    texts = [len(spmdc.partition(spmdc.parse(shards_that_are_joined(count))).text()) for count in (20, 80)]
+    assert texts[1] / texts[0] < 1.3 * 80 / 20
+
+
+def axes_that_pass_many_dims(rank: int) -> str:
+    dims = ", ".join(["2@x:(1)2", "2@x:(2)2", *["2"] * (rank - 2)])
+    return f"""
+        mesh (x=4, y=2)
+        def main(a: f32[{dims}]) -> (r: f32[{2**rank}@y]) {{ return reshape(transpose(a), [{2**rank}]) }}
+        """
+
+
+def test_reshards_are_searched_in_less_time_than_the_square_of_the_dims() -> None:
+    def work(rank: int) -> Callable[[], object]:
+        program = spmdc.parse(axes_that_pass_many_dims(rank))
+        return lambda: spmdc.plan(program)
+
+    assert growth(work, (8, 24)) < 2

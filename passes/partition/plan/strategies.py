@@ -236,10 +236,13 @@ class StrategySelector:
         given = [(i, k) for i, known in enumerate(q.known) for k in known]
         shardings = list(dict.fromkeys([*given, *enumerate((*q.wanted_operands, *q.wanted_results))]))
         said = [factors_of_dims(q.rule, sides[position], sharding.axes) for position, sharding in shardings]
-        usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
+        fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
+        for key, found in {tuple(found.items()): found for found in said}.items():
+            fitting[key] = {f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)}
+        usable = [fitting[tuple(found.items())] for found in said]
         moved = [
-            self._moved(q.rule, sides[position], found, fitting)
-            for (position, _), found, fitting in zip(shardings, said, usable, strict=True)
+            self._moved(q.rule, sides[position], found, fit)
+            for (position, _), found, fit in zip(shardings, said, usable, strict=True)
         ]
         seen: list[dict[int, Axes]] = []
         for proposal in (*usable, *moved):

@@ -199,9 +199,8 @@ class Search:
                 yield permutation(sharding.axes, dims), ClosedSharding(dims, sharding.partial)
 
     def _rearranged(self, dims: DimAxes) -> Iterator[DimAxes]:
-        ends = [self._like_target(dim, axes) for dim, axes in enumerate(dims)]
-        for chosen in itertools.product((False, True), repeat=len(dims)):
-            yield tuple(end if new else axes for new, end, axes in zip(chosen, ends, dims, strict=True))
+        ends = (self._like_target(dim, axes) for dim, axes in enumerate(dims))
+        yield from itertools.product(*(dict.fromkeys(choices) for choices in zip(dims, ends, strict=True)))
         for dim, axes in enumerate(dims):
             for axis, _ in self.target.partial:
                 if axis.size == axes_size(axes):
