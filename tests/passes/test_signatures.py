@@ -21,11 +21,12 @@ from spmdc.testing import check_equivalence
 
 def _layers(n: int) -> Program:
     body = "".join(
-        f"  h{i + 1} = tanh(matmul(h{i}, w))\n  s{i + 1} = s{i} + sum(h{i + 1}, dims=[1])\n" for i in range(n)
+        f"  h{i + 1} = tanh(matmul(h{i}, w{i}))\n  s{i + 1} = s{i} + sum(h{i + 1}, dims=[1])\n" for i in range(n)
     )
+    weights = "".join(f", w{i}: f32[32, 32@y]" for i in range(n))
     return spmdc.parse(
         "mesh (x=4, y=2)\n"
-        f"def main(h0: f32[64@x, 32], s0: f32[64@x], w: f32[32, 32@y]) -> (s: f32[64@x]) {{\n{body}  return s{n}\n}}"
+        f"def main(h0: f32[64@x, 32], s0: f32[64@x]{weights}) -> (s: f32[64@x]) {{\n{body}  return s{n}\n}}"
     )
 
 

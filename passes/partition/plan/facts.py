@@ -6,7 +6,7 @@ Each fact is found when it is first needed, and shared with all trials.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from passes.partition.plan.pending_reductions import (
 )
 from passes.partition.plan.recompute import only_narrowed, read_by_products, uses_by_any_name
 from passes.partition.plan.shardings import Shardings
-from passes.partition.plan.shared_operands import readers_from_here
+from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
 from passes.partition.registry import Constants
 
@@ -84,9 +84,9 @@ class Facts:
         return summands(self.program, self.sums)
 
     @cached_property
-    def readers(self) -> Mapping[Op, tuple[int, ...]]:
-        """For products that share an operand, how many from each on read it in the same way: one gather serves all."""
-        return readers_from_here(self.program, self.shardings.propagated)
+    def shares(self) -> Mapping[Op, Sequence[float]]:
+        """For products that read an operand in the same way, the share of each in its gather, which serves all."""
+        return shares_of_readers(self.program, self.shardings.propagated)
 
     @cached_property
     def constants(self) -> Constants:

@@ -546,9 +546,9 @@ class Planner:
             wanted.append(partitioned.wanted)
             origins.append(self._origins(partitioned) if partitioned.leaves else ())
             has_origins = has_origins or bool(origins[-1])
-        readers = self.facts.readers.get(op)
-        if readers is not None:
-            shares = [share / count for share, count in zip(shares, readers, strict=True)]
+        divided = self.facts.shares.get(op)
+        if divided is not None:
+            shares = [share * part for share, part in zip(shares, divided, strict=True)]
         results = tuple([self.wanted(v) for v in op.results])
         found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
         return Situation(*found, tuple(origins) if has_origins else ()), is_pending

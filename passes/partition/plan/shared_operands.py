@@ -6,7 +6,7 @@ products of one operand gather it, as those that make queries, keys and values o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ir.ops import OPS, FactorKind
 from ir.ops.declaration import InKernels
@@ -16,11 +16,11 @@ from passes.partition.closed_sharding import ClosedSharding
 from passes.signatures import signature_of
 
 
-def readers_from_here(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Op, tuple[int, ...]]:
-    """For products that share an operand: how many of a region, from this one on, read each operand in the same way,
-    each product included. They contract the same dims of it, and their other operands and their results are sharded
-    alike, by `sharding_of`."""
-    found: dict[Op, list[int]] = {}
+def shares_of_readers(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Op, Sequence[float]]:
+    """For products that share an operand: the share of each in a gather of each operand, one of as many as there are in
+    a region that read it in the same way. They contract the same dims of it, and their other operands and their results
+    have the same types, and are sharded alike, by `sharding_of`."""
+    found: dict[Op, list[float]] = {}
     names: dict[Value, Value] = {}
     for region in _regions(program):
         alike: dict[object, list[tuple[Op, int]]] = {}
@@ -29,15 +29,15 @@ def readers_from_here(program: Program, sharding_of: Callable[[Value], ClosedSha
                 names[op.result] = names.get(op.operands[0], op.operands[0])
             if OPS[op.name].role is not InKernels.PRODUCT:
                 continue
-            sharded = [sharding_of(value) for value in (*op.operands, *op.results)]
+            sharded = [(value.type, sharding_of(value)) for value in (*op.operands, *op.results)]
             for position, value in enumerate(op.operands):
                 others = *sharded[:position], *sharded[position + 1 :]
                 how = names.get(value, value), position, _contracted(op, position), others
                 alike.setdefault(how, []).append((op, position))
         for readers in alike.values():
-            for i, (op, position) in enumerate(readers if len(readers) > 1 else ()):
-                found.setdefault(op, [1] * len(op.operands))[position] = len(readers) - i
-    return {op: tuple(counts) for op, counts in found.items()}
+            for op, position in readers if len(readers) > 1 else ():
+                found.setdefault(op, [1.0] * len(op.operands))[position] = 1 / len(readers)
+    return found
 
 
 def _regions(program: Program) -> Iterator[Region]:
