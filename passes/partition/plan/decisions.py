@@ -11,7 +11,7 @@ from ir.ops import FactorRule
 from ir.program import Op
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.facts import Facts
-from passes.partition.plan.sides import Origin, StrategyQuery
+from passes.partition.plan.sides import Origin, StrategyQuery, repeated_operands
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import Strategy
@@ -44,6 +44,7 @@ class _AskedOp:
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
     at_once: tuple[int, ...]
+    repeated: tuple[int, ...]
     answers: dict[object, Decision]
 
 
@@ -72,7 +73,7 @@ class Decisions:
         known, recomputable, shares, wanted, results, origins = situation
         given = known, recomputable, shares, wanted, results
         rest = asked.shared, asked.used, reduced, asked.at_once, origins
-        queries = [StrategyQuery(op, r, *given, *rest) for r in asked.rules]
+        queries = [StrategyQuery(op, r, *given, *rest, repeated=asked.repeated) for r in asked.rules]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided
@@ -87,8 +88,11 @@ class Decisions:
         shared = tuple([facts.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
         used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
         at_once = tuple([facts.summands.get(v, 1) for v in op.results])
-        key = signature, shared, used, at_once
+        repeated = repeated_operands(op)
+        key = signature, shared, used, at_once, repeated
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = _AskedOp((signature.rule, *signature.other_rules), shared, used, at_once, {})
+            found = self._alike[key] = _AskedOp(
+                (signature.rule, *signature.other_rules), shared, used, at_once, repeated, {}
+            )
         return found

@@ -6,6 +6,7 @@ sharding, such as how long a reshard to it takes, is found once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -53,7 +54,8 @@ class StrategyQuery:
     result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
     `summed` with how many others, itself included, it is reduced at once if its reduction stays pending. `shared` is
     empty if no loop rotates operands, and `used` if no op combines candidates. An operand that has `origins` can be
-    computed from these, wherever they are brought; `origins` is empty if none has any.
+    computed from these, wherever they are brought; `origins` is empty if none has any. If operands are the same value,
+    `repeated` has for each operand the first that is the same.
     """
 
     op: Op
@@ -68,6 +70,7 @@ class StrategyQuery:
     reduced: bool = False
     summed: tuple[int, ...] = ()
     origins: tuple[tuple[Origin, ...], ...] = ()
+    repeated: tuple[int, ...] = ()
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
@@ -92,7 +95,15 @@ class StrategyQuery:
             self.reduced if pending else False,
             self.summed if pending or any(f.reduction for f in factors) else (),
             self.origins,
+            self.repeated,
         )
+
+
+def repeated_operands(op: Op) -> tuple[int, ...]:
+    """For each operand the first that is the same value; empty if all differ."""
+    first: dict[Value, int] = {}
+    found = tuple([first.setdefault(value, i) for i, value in enumerate(op.operands)])
+    return found if len(first) < len(found) else ()
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +143,8 @@ class Sides:
         self.machine = machine
         self.arithmetic = arithmetic_seconds(machine, q.op)
         """Seconds of the op's arithmetic on one device."""
+        self.kept = bytes_of(q.op.results[-1], q.wanted_results[-1]) if OPS[q.op.name].copied == -1 else math.inf
+        """The bytes that are kept of a result that is a part of a tensor: a slice of a slice reads only those."""
         self.given = len(q.op.operands)
         self.values = (*q.op.operands, *q.op.results)
         self.sides = (*q.rule.operands, *q.rule.results)
@@ -151,7 +164,8 @@ class Sides:
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
         sizes in bytes, whichever takes longer."""
-        return max(self.arithmetic / parts, memory_seconds(self.machine, accessed(self.q.op, sizes)))
+        nbytes = min(accessed(self.q.op, sizes), 2 * self.kept)
+        return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
         """The tensors if these axes split the factors, as in `shardings_under`; None also if reductions of several
@@ -204,6 +218,17 @@ class Sides:
             return None
         at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
         return Move(value, (sharding,), wanted, 1 / at_once, False, sharding == wanted)
+
+    def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:
+        """The tensors, without operands that are the same value in the same sharding as an earlier one."""
+        if not self.q.repeated:
+            return placed
+        found: list[Side] = []
+        for i, tensor in enumerate(placed):
+            first = self.q.repeated[i] if i < self.given else i
+            if first == i or placed[first].sharding != tensor.sharding:
+                found.append(tensor)
+        return found
 
     def shardings(self, placed: Sequence[Side]) -> ClosedShardings:
         return tuple([p.sharding for p in placed[: self.given]]), tuple([p.sharding for p in placed[self.given :]])

@@ -207,27 +207,29 @@ class StrategySelector:
                 taken = {a for dim in proposal.values() for a in dim}
                 yield proposal, tuple(a for a in partial if a not in taken)
             return
-        in_order: dict[tuple[int, tuple[AxisRef, ...]], Axes] = {}
+        in_order: dict[tuple[int, tuple[AxisRef, ...]], Sequence[Axes]] = {}
         for choice in itertools.product(*((*options[a], None) for a in sub_axes)):
             factors: dict[int, tuple[AxisRef, ...]] = {}
             for axis, where in zip(sub_axes, choice, strict=True):
                 if isinstance(where, int):
                     factors[where] = (*factors.get(where, ()), axis)
             through = tuple([a for a, where in zip(sub_axes, choice, strict=True) if where == "partial"])
+            orders: list[Sequence[Axes]] = []
             for f, chosen in factors.items():
                 found = in_order.get((f, chosen))
                 if found is None:
-                    found = in_order[f, chosen] = self._in_order(f, chosen, proposals)
-                factors[f] = found
-            yield factors, through
+                    found = in_order[f, chosen] = self._orders(f, chosen, proposals)
+                orders.append(found)
+            for ordered in itertools.product(*orders):
+                yield dict(zip(factors, ordered, strict=True)), through
 
-    def _in_order(self, f: int, chosen: Sequence[AxisRef], proposals: Sequence[Mapping[int, Axes]]) -> Axes:
-        """The axes in the order in which a proposal has them."""
-        for proposal in proposals:
-            axes = tuple(a for a in proposal.get(f, ()) if a in chosen)
-            if len(axes) == len(chosen):
-                return axes
-        return tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a]))
+    def _orders(self, f: int, chosen: Axes, proposals: Sequence[Mapping[int, Axes]]) -> Sequence[Axes]:
+        """The axes in each order in which a proposal has them."""
+        if len(chosen) == 1:
+            return (chosen,)
+        orders = (tuple([a for a in proposal.get(f, ()) if a in chosen]) for proposal in proposals)
+        found = dict.fromkeys(axes for axes in orders if len(axes) == len(chosen))
+        return tuple(found) or (tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a])),)
 
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
         """What the shardings mean for factors. The last proposals are the same with axes of dims that need replication
@@ -348,7 +350,7 @@ class StrategySelector:
                 seconds += _candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
         if candidates_to is not None:
             seconds += _scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
-        moves = tuple([p.move for p in placed if p.move is not None])
+        moves = tuple([p.move for p in sides.each_once(placed) if p.move is not None])
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)

@@ -111,9 +111,10 @@ class Bounds:
     def least(self, sharding: ClosedSharding, local: Sequence[int] | None = None) -> Least:
         """The lower bounds from that sharding on, in which shards have the shape `local`, if it is known already.
 
-        The present shards must be read, and the target's written. In a collective over n devices, which takes log2(n)
-        messages, the number of devices of which a device has data grows at most n times. If the sizes of all axes are
-        powers of 2, the number of messages is an integer.
+        Of the present shards as much as the target's have must be read, and these written; what is added must all be
+        read, on some device. In a collective over n devices, which takes log2(n) messages, the number of devices of
+        which a device has data grows at most n times. If the sizes of all axes are powers of 2, the number of messages
+        is an integer.
         """
         if sharding == self.target:
             return _NOTHING
@@ -123,7 +124,11 @@ class Bounds:
         if self.sampled.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.task.itemsize
-        copied = memory_seconds(self.task.machine, (math.prod(local) + self.size) * self.task.itemsize)
+        have = math.prod(local)
+        read = min(have, self.size)
+        if pending > 1:
+            read = max(read, have * axes_size(sharding.used) // axes_size(self.axes | sharding.used))
+        copied = memory_seconds(self.task.machine, (read + self.size) * self.task.itemsize)
         seconds = least_communication_seconds(self.task.machine, self.axes, sources, received)
         return Least(copied + seconds, received)
 

@@ -12,8 +12,10 @@ from ir.ops.reduction import neutral_of
 from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import TensorType, s32
+from passes.cost.machine import Machine
+from passes.cost.model import memory_seconds
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.reshard.steps import AnySharding, Destination, Step, Task, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Destination, Step, Task, shift_seconds, with_shards_of
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
 
 
@@ -26,6 +28,10 @@ class Slice(Step):
 
     def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
         return is_aligned(shape[self.dim], before.axes[self.dim], self.axes)
+
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """Only what is kept is read."""
+        return memory_seconds(machine, 2 * after), 0.0
 
     def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
         return shift_seconds(task, before, self.dim, self.axes, gather=False)
