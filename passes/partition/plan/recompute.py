@@ -3,8 +3,8 @@
 A device computes its own part of a constant or an iota, and of the results of elementwise ops, transposes and reshapes
 on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other such
 op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a widened value
-is sent before it is widened. The same holds for an op that moves elements along a dim, if that dim is whole in the
-requested sharding. What has been sent for the op alone is then not sent.
+is sent before it is widened. The same holds for an op that moves elements along a dim, if devices then have all of
+that dim, and cut out what they need. What has been sent for the op alone is then not sent.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ir.builder import RegionBuilder
 from ir.dataflow import uses_of
+from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.creation import constant_value
 from ir.ops.declaration import InKernels
@@ -28,7 +29,7 @@ from ir.types import f32
 from passes.cost.machine import Machine
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.registry import received_along
+from passes.partition.registry import cut_of_the_whole, received_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy
@@ -230,17 +231,29 @@ def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedV
 
 
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
-    """How the op is split so that its result has that sharding; None if that is not possible."""
+    """How the op is split so that its result has that sharding, and nothing is exchanged: devices have all of the dims
+    along which elements move, and cut out what they need. None if that is not possible."""
     factors = factors_of_dims(rule, rule.results[0], sharding.axes)
     if dims_of_factors(rule, rule.results[0], factors) != sharding.axes:
         return None
-    if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
+    along = [f for f in factors if rule.factors[f].kind is not FactorKind.PARALLEL]
+    if not all(_is_cut_out(op, rule, f, factors[f]) for f in along):
         return None
-    dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
+    apart = {f: axes for f, axes in factors.items() if f not in along}
+    dims = [dims_of_factors(rule, tensor, apart) for tensor in rule.operands]
     shardings = tuple(ClosedSharding(d) for d in dims if d is not None)
     if len(shardings) < len(dims):
         return None
     return Strategy(tuple(sorted(factors.items())), shardings, (sharding,), 0.0)
+
+
+def _is_cut_out(op: Op, rule: FactorRule, factor: int, axes: Axes) -> bool:
+    """Whether devices can cut what they need out of all operands, if these are whole along that factor."""
+    if not OPS[op.name].moves_along or rule.factors[factor].kind is not FactorKind.WINDOW:
+        return False
+    cut = cut_of_the_whole(op, rule, factor, axes)
+    sides = enumerate(rule.operands)
+    return all((i, dim) in cut for i, tensor in sides for dim, factors in enumerate(tensor) if factor in factors)
 
 
 class Estimate:
