@@ -579,7 +579,7 @@ class Planner:
             partitioned, key = operands[position], (op.operands[position], strategy.operands[position])
             plan, _ = partitioned.cheapest(self.resharder, key[1])
             cost = self._estimate().again(partitioned, key[1], plan)
-            moved = math.ceil(plan.received if cost is None else cost.received)
+            moved = math.ceil(plan.received if cost is None else cost.gross)
             if moved and key not in self.warned:
                 self.warned.add(key)
                 how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"

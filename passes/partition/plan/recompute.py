@@ -42,11 +42,13 @@ _MOST_LEAVES = 4
 
 
 class Cost(NamedTuple):
-    """Seconds, bytes received, and whether what is sent for it is of use to other ops too."""
+    """Seconds and bytes received, less what is spared; whether what is sent for it is of use to other ops too; and the
+    bytes received, with nothing subtracted."""
 
     seconds: float
     received: float
     is_shared: bool
+    gross: float
 
 
 class Spared(NamedTuple):
@@ -314,7 +316,7 @@ class Estimate:
         before = set(self._there)
         is_last = is_last and self.uses[partitioned.value] <= 1
         spared = partitioned.spared if is_last else NOTHING_SPARED
-        seconds, received, is_shared = -spared.seconds, -spared.received, False
+        seconds, received, is_shared, gross = -spared.seconds, -spared.received, False, 0.0
         for value, at in zip(op.operands, strategy.operands, strict=True):
             without = made_by(partitioned.moved[value]) if is_last and value in partitioned.moved else ()
             cost = self._of(value, at, without, is_last=is_last)
@@ -322,7 +324,7 @@ class Estimate:
                 self._there = before
                 return None
             seconds, received = seconds + cost.seconds, received + cost.received
-            is_shared = is_shared or cost.is_shared
+            is_shared, gross = is_shared or cost.is_shared, gross + cost.gross
         is_less = received < plan.received or spared.seconds > 0
         is_alike = is_shared and partitioned.value not in self.read_by_products
         as_much = is_alike and received == plan.received and seconds <= plan.seconds
@@ -330,7 +332,7 @@ class Estimate:
             self._there = before
             return None
         self._there.add((partitioned.value, sharding))
-        return Cost(seconds, received, is_shared)
+        return Cost(seconds, received, is_shared, gross)
 
     def _of(
         self, value: Value, sharding: ClosedSharding, without: Collection[ClosedSharding], *, is_last: bool
@@ -338,7 +340,7 @@ class Estimate:
         partitioned = self.partitioned[value]
         exists = sharding in partitioned.shardings and sharding not in without
         if exists or (value, sharding) in self._there or partitioned.recompute is not None:
-            return Cost(0.0, 0.0, False)
+            return Cost(0.0, 0.0, False, 0.0)
         if all(have.partial for have in partitioned.shardings):
             return None
         plan, _ = partitioned.cheapest(self.resharder, sharding, without)
@@ -346,4 +348,4 @@ class Estimate:
         if cost is not None:
             return cost
         self._there.add((value, sharding))
-        return Cost(plan.seconds, plan.received, self.uses[value] > self._used[value])
+        return Cost(plan.seconds, plan.received, self.uses[value] > self._used[value], plan.received)
