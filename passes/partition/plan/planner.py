@@ -134,7 +134,7 @@ class Planner:
         not run, are left out."""
         self.limit = math.inf
         self.moved: dict[Value, ReshardPlan] = {}
-        """The reshards by the local values that they end with."""
+        """The reshards that communicate, by the local values that they end with."""
         self.superseded: set[Value] = set()
         """Local values that were computed again in another sharding, and may have no uses left."""
 
@@ -390,7 +390,8 @@ class Planner:
             pending, seconds, at = [], 0.0, after
         if at != target or pending:
             raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
-        self.moved[now] = plan
+        if plan.received:
+            self.moved[now] = plan
         return now
 
     # Values that are computed again.

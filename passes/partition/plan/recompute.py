@@ -188,6 +188,12 @@ def is_recomputable(op: Op) -> bool:
     return len(op.results) == 1 and (is_made_of_parts(op) or opdef.keeps_dims or opdef.moves_along)
 
 
+def _merges_dims(op: Op) -> bool:
+    """Whether the op is a reshape or the like, which is computed again only if that sends less."""
+    opdef = OPS[op.name]
+    return opdef.family == "layout" and not opdef.keeps_dims and not opdef.moves_along
+
+
 def is_made_of_parts(op: Op) -> bool:
     """Whether parts of the result are made of parts of the operands, and of no elements at other places along a dim."""
     opdef = OPS[op.name]
@@ -279,7 +285,8 @@ class Estimate:
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
         """The cost of recomputing a value in that sharding, if it is less than that of the reshard by `plan`; or equal,
-        and what is sent is of use to other ops too, unless the value itself is sent in fewer bytes, to products.
+        and what is sent is of use to other ops too, unless the op is a reshape, or the value itself is sent in fewer
+        bytes, to products.
 
         Arithmetic is not counted: consecutive elementwise ops are fused, and take less time than sending an element.
         Operands with a pending reduction are not reduced for this, because rounding would differ between a reduction
@@ -326,8 +333,8 @@ class Estimate:
             seconds, received = seconds + cost.seconds, received + cost.received
             is_shared, gross = is_shared or cost.is_shared, gross + cost.gross
         is_less = received < plan.received or spared.seconds > 0
-        is_alike = is_shared and partitioned.value not in self.read_by_products
-        as_much = is_alike and received == plan.received and seconds <= plan.seconds
+        is_alike = is_shared and partitioned.value not in self.read_by_products and not _merges_dims(op)
+        as_much = is_alike and (seconds, received) == (plan.seconds, plan.received)
         if not as_much and not (is_less and seconds < plan.seconds):
             self._there = before
             return None
