@@ -18,6 +18,7 @@ from ir.dataflow import uses_of
 from ir.mesh import Axes, axes_size
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Program, Value, all_ops, values_within
+from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
 from passes.partition.options import PartitionOptions
@@ -79,7 +80,7 @@ def _rows_received(op: Op, parts: Sequence[Part], slices: Sequence[Op]) -> tuple
         n = value.shape[dim]
         if not _is_split(value, dim):
             return 0 * devices, 0 * devices + n
-        shard = -(-n // devices.size)
+        shard = shard_size(n, *split)
         return np.minimum(devices * shard, n), np.minimum((devices + 1) * shard, n)
 
     def received(have: Value, want: Value, shift: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, cast
 
-from ir.diagnostics import error
+from ir.diagnostics import Span, error
 from ir.host import HostFunction
 from ir.ops.declaration import AttrDef, AttrKind
 from ir.program import Attr, DeviceOrder, Value
@@ -14,7 +14,7 @@ from ir.types import TensorType
 from spmdc.frontends.spmd.expand.constants import WORDS, fold_prefix
 from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import dtype_named
-from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints, expect_size
+from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints, expect_size, normal_dim
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Reader = Callable[[Expressions, s.Expr, str], Attr]
@@ -23,6 +23,15 @@ Reader = Callable[[Expressions, s.Expr, str], Attr]
 def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
     """The attribute's value. Raises SpmdcError (E103, E201, E207, E301)."""
     return _READERS[definition.kind](given, node, definition.name)
+
+
+def count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
+    """Lets a negative `dim` or `dims` count from the last dim."""
+    dim, dims = attrs.get("dim"), attrs.get("dims")
+    if isinstance(dim, int) and dim < 0:
+        attrs["dim"] = normal_dim(dim, rank, span)
+    if isinstance(dims, tuple) and any(isinstance(d, int) and d < 0 for d in dims):
+        attrs["dims"] = tuple(normal_dim(d, rank, span) for d in dims if isinstance(d, int))
 
 
 def _number(given: Expressions, node: s.Expr) -> Item:

@@ -19,7 +19,7 @@ from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
 from ir.types import DTYPES, DType, TensorType
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
-from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
+from spmdc.frontends.spmd.expand.attributes import count_from_the_end, read_attr, read_type
 from spmdc.frontends.spmd.expand.constants import (
     FUNCTIONS,
     WORDS,
@@ -41,7 +41,6 @@ from spmdc.frontends.spmd.items import (
     describe,
     expect_int,
     expect_value,
-    normal_dim,
     one_or_several,
     suggest,
 )
@@ -445,7 +444,7 @@ class Evaluator:
                 raise error("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=hint)
             attrs[keyword.name] = read_attr(self, found, keyword.value)
         if operands and opdef.operands != 0:
-            _count_from_the_end(attrs, operands[0].type.rank, node.span)
+            count_from_the_end(attrs, operands[0].type.rank, node.span)
         return attrs
 
     def map_op(self, node: s.Call) -> Item:
@@ -587,15 +586,6 @@ def _valid_subscripts(size: int) -> str:
 
 def _only_numbers(items: Sequence[Item]) -> bool:
     return bool(items) and all(isinstance(i, int | float) or (isinstance(i, tuple) and _only_numbers(i)) for i in items)
-
-
-def _count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
-    """Lets a negative `dim` or `dims` count from the last dim."""
-    dim, dims = attrs.get("dim"), attrs.get("dims")
-    if isinstance(dim, int) and dim < 0:
-        attrs["dim"] = normal_dim(dim, rank, span)
-    if isinstance(dims, tuple) and any(isinstance(d, int) and d < 0 for d in dims):
-        attrs["dims"] = tuple(normal_dim(d, rank, span) for d in dims if isinstance(d, int))
 
 
 _WHERE: dict[Stage, str] = {
