@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -38,7 +38,7 @@ from passes.partition import Decide
 from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum
 from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
-from spmdc.arguments import names_of, program_of, require_memory_limit
+from spmdc.arguments import names_of, program_of, require_memory_limit, require_seed
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.pictures import pages
 from spmdc.pictures.picture import Picture, picture_of
@@ -175,6 +175,7 @@ class PartitionedProgram:
         trace = trace_of(self.program, Machine.of(self.options.machine if machine is None else machine))
         if inputs is None:
             return trace
+        require(isinstance(inputs, Iterable), "inputs are a sequence of arrays", inputs)
         # Imported late, as jax is.
         from spmdc.reports.measured import with_measured
 
@@ -190,8 +191,9 @@ class PartitionedProgram:
         """Runs the program on all of its logical devices in numpy. Takes and returns whole arrays.
 
         With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers drawn
-        with a `seed` other than 0. Raises SpmdcError (E501) if the arrays do not match.
+        with a `seed` other than 0. Raises SpmdcError (E501) if the arrays do not match, and E601 for another seed.
         """
+        require_seed(seed)
         # Imported late, as in `evaluate`: most who partition a program do not run it here.
         from lowering.reference import simulate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from numbers import Real
+from typing import SupportsIndex
 
 from ir.diagnostics import require, unfit
 from ir.program import Program
@@ -28,6 +29,12 @@ def names_of(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     require(all(isinstance(name, str) for name in names), f"{what} by name", given)
     return names
+
+
+def require_seed(given: object) -> None:
+    """Raises SpmdcError (E601) unless numpy's generators begin with it."""
+    fits = isinstance(given, SupportsIndex) and given.__index__() >= 0
+    require(fits, "a seed is an integer that is not negative", given)
 
 
 def require_memory_limit(given: object) -> None:

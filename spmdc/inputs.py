@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import SupportsIndex
-
 import numpy as np
 
-from ir.diagnostics import require
 from ir.program import Program
 from ir.types import Array, TensorType
-from spmdc.arguments import program_of
+from spmdc.arguments import program_of, require_seed
 
 
 def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
@@ -19,8 +16,7 @@ def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tu
     from -4 to 4, and for types of 8 bits and fewer from -1 to 1, whose sums are exact in any order. Integers are small,
     booleans equally likely; for types of powers of two only, all numbers are small ones. Raises SpmdcError (E601).
     """
-    fits = isinstance(seed, SupportsIndex) and seed.__index__() >= 0
-    require(fits, "a seed is an integer that is not negative", seed)
+    require_seed(seed)
     rng = np.random.default_rng(seed)
     return tuple(_draw(rng, p.of or p.type, integers) for p in program_of(program).main.params)
 

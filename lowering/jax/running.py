@@ -7,7 +7,7 @@ import itertools
 import linecache
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ir.diagnostics import SpmdcError, error
+from ir.diagnostics import SpmdcError, error, require
 from ir.host import HostFunction
 from ir.ops.host import callbacks_of
 from ir.ops.opaque import calls_of_functions, is_opaque
@@ -135,12 +135,20 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
         source = write_module(program)
         return Executable(program, Written(source, {}), load(source, program), None)
     size = program.mesh.size
-    chosen = ensure_devices(size) if devices is None else list(devices)
+    chosen = ensure_devices(size) if devices is None else _devices_of(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
     written, entry = write_entry(program, is_for_cpu=all(device.platform == "cpu" for device in chosen))
     module = load(written.text, program)
     return Executable(program, written, module, module["make_mesh"](chosen), donate, entry)
+
+
+def _devices_of(given: Iterable[jax.Device]) -> list[jax.Device]:
+    """These devices. Raises SpmdcError (E601) for something else."""
+    found = list(given) if isinstance(given, Iterable) else []
+    fit = isinstance(given, Iterable) and all(isinstance(device, jax.Device) for device in found)
+    require(fit, "devices are a sequence of JAX's", given, "jax.devices() has them")
+    return found
 
 
 def compile_donating(program: Program, devices: Sequence[jax.Device] | None, donate: Sequence[int]) -> Executable:

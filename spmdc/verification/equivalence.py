@@ -132,6 +132,7 @@ def verify(
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
         raise error("E406", f"the program is {stage} already", help="verify the program it came from")
     require(isinstance(examples, int) and examples > 0, "there must be at least 1 example", examples)
+    require(callable(on_example), "on_example is a function", on_example)
     _check_size(program, examples)
     machine = Machine.of(machine)
     counts: Counter[Outcome] = Counter()

@@ -19,7 +19,8 @@ def main(a: f32[8@x, 6], b: f32[6, 4] = normal(1), scale: f32[]) -> (loss: f32[]
   return sum(product * scale, [0, 1])
 }
 """)
-_PLAN, _PARTITIONED = spmdc.plan(_PROGRAM), spmdc.partition(_PROGRAM)
+_PLAN = spmdc.plan(_PROGRAM)
+_PARTITIONED: Any = spmdc.partition(_PROGRAM)
 _PRODUCT = next(op for op in _PROGRAM.main.body.ops if op.label == "product")
 _SHARDINGS = [v.sharding for v in _PLAN.program.main.params[:2]]
 _SPEC: Any = PartitionSpec
@@ -108,11 +109,16 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "nothing as MLIR": (lambda: _api.from_mlir(None), "spmdc.load(path)"),
     "bytes as HLO": (lambda: _api.from_hlo(b"HloModule m"), "spmdc.load(path)"),
     "a negative seed": (lambda: _api.random_inputs(_PROGRAM, seed=-1), "not negative, and not -1"),
+    "a negative seed of padding": (lambda: _PARTITIONED.simulate(*_INPUTS, seed=-1), "not negative, and not -1"),
+    "a number as inputs": (lambda: _PARTITIONED.trace(inputs=3), "a sequence of arrays, and not 3"),
+    "a number as a hook": (lambda: _api.verify(_PROGRAM, on_example=3), "a function, and not 3"),
     "a seed in letters": (lambda: _api.initial_values(_PROGRAM, seed="a"), "an integer, and not 'a'"),
     "examples in letters": (lambda: _api.verify(_PROGRAM, "a"), "at least 1 example, and not 'a'"),
     "positions of parameters": (lambda: _api.gradient(_PROGRAM, wrt=[0]), "by name, and not [0]"),
     "a position to donate": (lambda: _api.partition(_PROGRAM).to_jax(donate=0), "by name, and not 0"),
     "a number as a strategy": (lambda: _api.plan(_PROGRAM).replace("product", 3), "a text, and not 3"),
+    "a number of devices": (lambda: _PARTITIONED.to_jax(8), "jax.devices() has them"),
+    "numbers of devices": (lambda: _PARTITIONED.to_jax([*range(8)]), "a sequence of JAX's, and not [0,"),
     "a plan beside a program": (lambda: _PLAN.diff(_api.partition(_PROGRAM)), "spmdc.plan(program)"),
 }
 

@@ -68,6 +68,7 @@ CASES: dict[str, Case] = {
     "bf16_math": (lambda x: (x + x * x, jnp.tanh(x), x.sum(), lax.erf_inv(x * 0.1)), (HALVES,)),
     "complex_math": (lambda z: (z * z, jnp.exp(z), jnp.abs(z), jnp.tanh(z), z / (1 + z), jnp.log(z)), (COMPLEX,)),
     "complex_functions": (lambda z: (jnp.arcsin(z), jnp.arccosh(z), jnp.sinh(z), jnp.cosh(z)), (COMPLEX,)),
+    "complex_angle": (lambda z: (lax.atan2(z, z[::-1]), lax.atan2(2j + z, z)), (COMPLEX,)),
     "constants": (lambda x: x + np.arange(6, dtype="f4") * np.ones((4, 1), "f4"), (X,)),
     "bf16_constants": (lambda x: x + np.array([1.5, 2.5, -3, 0.1, np.inf, 7]).astype("bfloat16"), (HALVES,)),
     "long_bf16_constants": (lambda x: x + np.linspace(-9, 9, 300).astype("bfloat16"), (HALVES[0, 0],)),

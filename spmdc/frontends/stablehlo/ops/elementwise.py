@@ -12,7 +12,7 @@ from spmdc.frontends.stablehlo.attributes import int_of, word_of
 from spmdc.frontends.stablehlo.scope import CONVERTERS, Scope, converts
 
 _SAME = (
-    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "complex", "cosine", "count_leading_zeros", "divide", "erf",
+    "abs", "add", "and", "cbrt", "ceil", "clamp", "complex", "cosine", "count_leading_zeros", "divide", "erf",
     "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum",
     "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real", "remainder", "round_nearest_afz",
     "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
@@ -54,6 +54,19 @@ def _position(scope: Scope, name: str, operands: Sequence[Value]) -> Value | Non
 
 for _name in _SAME:
     CONVERTERS[_name] = _same
+
+
+@converts("atan2")
+def _atan2(op: mlir.Operation, scope: Scope) -> Value:
+    """For complex numbers, `-i log((x + iy) / sqrt(x² + y²))`, as XLA has it."""
+    y, x = scope.operands(op)
+    if not x.dtype.is_complex:
+        return scope.emit("atan2", y, x)
+    emit = scope.emit
+    turned = emit("complex", emit("negate", emit("imag", y)), emit("real", y))
+    length = emit("sqrt", emit("add", emit("multiply", x, x), emit("multiply", y, y)))
+    angle = emit("log", emit("divide", emit("add", x, turned), length))
+    return emit("complex", emit("imag", angle), emit("negate", emit("real", angle)))
 
 
 @converts("compare")
