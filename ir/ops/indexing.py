@@ -258,6 +258,7 @@ declare(
         "A box of the operand for each index vector. One that is not inside the operand is brought there by "
         "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
     ),
+    moves_along=True,
     in_kernels=InKernels.GATHER,
 )
 

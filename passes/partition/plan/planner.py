@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
@@ -36,6 +37,7 @@ from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
     Recompute,
+    computed_in,
     finest_for,
     is_identity,
     is_made_of_parts,
@@ -71,6 +73,15 @@ _CONTROL: Registry[Control] = Registry()
 
 partitions_region = _CONTROL.of
 """Registers a function that plans these ops whole, with their regions."""
+
+
+class _Target(NamedTuple):
+    """The sharding that a value is needed in, where and why, and the name that it has there."""
+
+    sharding: ClosedSharding
+    span: Span | None
+    cause: Cause
+    name: str
 
 
 class TooSlowError(Exception):
@@ -295,85 +306,79 @@ class Planner:
         local = partitioned.shardings.get(sharding)
         if local is not None:
             return local
-        made = self._recomputed(partitioned, sharding, span, cause, name)
-        if made is None:
-            made = self._made_pending(partitioned, sharding, span, cause, name)
+        target = _Target(sharding, span, cause, name or value.name)
+        made = self._recomputed(partitioned, target) or self._made_pending(partitioned, target)
         if made is None:
             plan, source = partitioned.cheapest(self.resharder, sharding)
-            made = self._computed_again(partitioned, sharding, plan)
+            made = self._computed_again(partitioned, target, plan)
             if made is None and partitioned.argument is not None and plan.received:
                 return self._asked(partitioned, sharding, partitioned.argument)
             if made is None:
-                return self._resharded(partitioned, plan, source, sharding, span, cause, name or value.name)
+                return self._resharded(partitioned, plan, source, target)
         partitioned.shardings[sharding] = made
         return made
 
-    def _recomputed(
-        self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
-    ) -> Value | None:
-        """The value computed in that sharding, or in a coarser one and cut; None unless any device can compute any part
-        of it."""
-        if partitioned.recompute is None or not sharding.is_plain:
+    def _recomputed(self, partitioned: PartitionedValue, target: _Target) -> Value | None:
+        """The value computed in the target's sharding, or in a coarser one and cut; None unless any device can compute
+        any part of it."""
+        if partitioned.recompute is None or not target.sharding.is_plain:
             return None
         op, rule = partitioned.recompute.op, partitioned.recompute.rule
-        source = finest_for(op, rule, sharding)
+        source = finest_for(op, rule, target.sharding)
         made = partitioned.shardings.get(source) or self._computed(partitioned, op, rule, source)
-        if made is None or source == sharding:
-            return made
-        partitioned.shardings[source] = made
-        value = partitioned.value
-        plan = self.resharder.plan(value.shape, value.dtype.nbytes, source, sharding)
-        return self._resharded(partitioned, plan, source, sharding, span, cause, name or value.name)
+        return None if made is None else self._cut(partitioned, made, source, target)
 
-    def _made_pending(
-        self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
-    ) -> Value | None:
+    def _made_pending(self, partitioned: PartitionedValue, target: _Target) -> Value | None:
         """The value with a pending reduction, if it is the identity of that reduction and can be computed on any
         device."""
+        sharding = target.sharding
         if partitioned.recompute is None or not sharding.partial or sharding.order is not None:
             return None
-        value = partitioned.value
-        whole = self.reshard_to(value, sharding.without_partial(), span, cause, name)
+        value, span, cause = partitioned.value, target.span, target.cause
+        whole = self.reshard_to(value, sharding.without_partial(), span, cause, target.name)
         if not is_identity(partitioned.recompute.op, sharding.partial[0][1], self._made_by):
             return None
         outs, attrs = ((value, sharding),), {"steps": IDENTITY}
         (local,) = self.add(partitioned.home, "reshard", (whole,), outs, attrs, span=span, cause=cause)
         return local
 
-    def _computed_again(
-        self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan
-    ) -> Value | None:
-        """The value computed in that sharding; None unless that is faster than the reshard."""
+    def _computed_again(self, partitioned: PartitionedValue, target: _Target, plan: ReshardPlan) -> Value | None:
+        """The value computed in the target's sharding, or in a coarser one and cut; None unless that is faster than the
+        reshard."""
         if partitioned.maker is None:
             return None
-        is_faster = self._estimate().again(partitioned, sharding, plan) is not None
+        is_faster = self._estimate().again(partitioned, target.sharding, plan) is not None
         if not is_faster:
             return None
         if self.facts.uses[partitioned.value] <= 1:
             for value, moved in partitioned.moved.items():
                 have = self.partitioned[value].shardings
                 self.superseded.update(have.pop(made) for made in made_by(moved) if made in have)
-        again = self._computed(partitioned, *partitioned.maker, sharding)
-        if again is not None:
-            self.superseded.update(partitioned.shardings.values())
-        return again
+        source = computed_in(*partitioned.maker, target.sharding)
+        again = self._computed(partitioned, *partitioned.maker, source)
+        if again is None:
+            return None
+        self.superseded.update(partitioned.shardings.values())
+        return self._cut(partitioned, again, source, target)
 
     def _estimate(self) -> Estimate:
         return Estimate(self.partitioned, self.resharder, self.facts.uses, self.facts.read_by_products)
 
+    def _cut(self, partitioned: PartitionedValue, made: Value, source: ClosedSharding, target: _Target) -> Value:
+        """The target, out of the value as it was made: in its sharding or in a coarser one."""
+        if source == target.sharding:
+            return made
+        partitioned.shardings[source] = made
+        value = partitioned.value
+        plan = self.resharder.plan(value.shape, value.dtype.nbytes, source, target.sharding)
+        return self._resharded(partitioned, plan, source, target)
+
     def _resharded(
-        self,
-        partitioned: PartitionedValue,
-        plan: ReshardPlan,
-        source: ClosedSharding,
-        target: ClosedSharding,
-        span: Span | None,
-        cause: Cause,
-        name: str,
+        self, partitioned: PartitionedValue, plan: ReshardPlan, source: ClosedSharding, target: _Target
     ) -> Value:
         """The value resharded from one sharding to another. All shardings on the way are recorded."""
-        value, now = replace(partitioned.value, name=name), partitioned.shardings[source]
-        ranks = self.resharder.sub_axes.rank
+        value, now = replace(partitioned.value, name=target.name), partitioned.shardings[source]
+        ranks, span, cause = self.resharder.sub_axes.rank, target.span, target.cause
         pending: list[tuple[Step, ClosedSharding | StridedSharding]] = []
         seconds, at, sends = plan.seconds, source, not plan.is_local(value.shape, source)
         for step, after in plan.steps:
@@ -388,8 +393,8 @@ class Planner:
             if sends:
                 self.sending.add(partitioned.home.ops[-1])
             pending, seconds, at = [], 0.0, after
-        if at != target or pending:
-            raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
+        if at != target.sharding or pending:
+            raise InternalError(f"a reshard of {target.name} from {source} ended in {at}, not in {target.sharding}")
         if plan.received:
             self.moved[now] = plan
         return now

@@ -3,8 +3,9 @@
 A device computes its own part of a constant or an iota, and of the results of elementwise ops, transposes and reshapes
 on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other such
 op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a widened value
-is sent before it is widened. The same holds for an op that moves elements along a dim, if devices then have all of
-that dim, and cut out what they need. What has been sent for the op alone is then not sent.
+is sent before it is widened. The same holds for an op that moves elements along a dim, or takes those with some
+indices, if devices then have all of that dim, and cut out what they need. What has been sent for the op alone is then
+not sent.
 """
 
 from __future__ import annotations
@@ -213,6 +214,12 @@ def finest_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedShar
     return sharding
 
 
+def computed_in(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSharding:
+    """The sharding in which the op's result is computed again to have it in that one: that of a reshape or the like may
+    be coarser, and devices cut out their parts."""
+    return finest_for(op, rule, sharding) if _merges_dims(op) else sharding
+
+
 def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue]) -> tuple[Leaf, ...]:
     """The tensors that the op's result is computed from, elementwise, and in which elements of some are repeated; none
     if they are not smaller than the result."""
@@ -317,7 +324,7 @@ class Estimate:
             return None
         self._ops_left -= 1
         op, rule = partitioned.maker
-        strategy = strategy_for(op, rule, sharding)
+        strategy = strategy_for(op, rule, computed_in(op, rule, sharding))
         if strategy is None:
             return None
         before = set(self._there)
