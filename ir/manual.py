@@ -38,6 +38,11 @@ def has_manual(program: Program) -> bool:
     return any(op.regions and is_manual(op) for op in all_ops(program))
 
 
+def axes_of_regions(program: Program) -> Manual:
+    """The axes that are manual in some region of the program."""
+    return NOWHERE.union(*(region_axes(op) for op in all_ops(program) if op.regions and is_manual(op)))
+
+
 def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
     """Every op of the region, those of inner regions included, with the axes that are manual where it is."""
     stack = [(iter(region.ops), manual)]

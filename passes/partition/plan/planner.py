@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.manual import axes_of_regions
 from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
 from ir.ops.creation import constant_value
@@ -110,10 +111,12 @@ class Planner:
         """The planner that this one is a copy of, if it plans something on trial."""
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
-        self.in_loops = self.resharder, StrategySelector(self.resharder, self.options)
+        manual = axes_of_regions(self.program)
+        free = tuple([a for a in self.resharder.sub_axes.rank if a.name not in manual])
+        self.in_loops = self.resharder, StrategySelector(self.resharder, self.options, free)
         apart = self.options.for_few_bytes() if self.saves_bytes else self.options.for_choices()
         self.resharder = Resharder(self.resharder.sub_axes, apart.machine, steps_of=self.resharder)
-        self.selector = StrategySelector(self.resharder, apart)
+        self.selector = StrategySelector(self.resharder, apart, free)
         if self.saves_bytes:
             self.in_loops = self.resharder, self.selector
         self.has_sending_loops = False

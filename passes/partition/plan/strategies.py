@@ -11,12 +11,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
-from ir.ops.declaration import TensorFactors
+from ir.ops.declaration import InKernels, TensorFactors
 from ir.program import Op
 from ir.records import quickly_made
 from ir.sharding import shard_size
@@ -91,10 +91,12 @@ class _Options:
 
 
 class StrategySelector:
-    """Answers strategy queries, each once."""
+    """Answers strategy queries, each once. Ops that communicate are also split over axes that are `free`: that no
+    manual region has, and no tensor of the op is split over."""
 
-    def __init__(self, resharder: Resharder, options: PartitionOptions) -> None:
+    def __init__(self, resharder: Resharder, options: PartitionOptions, free: Axes = ()) -> None:
         self.resharder = resharder
+        self.free = free
         self.options = options
         self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
@@ -111,19 +113,32 @@ class StrategySelector:
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
         sides = Sides(q, self.sub_axes, self.machine)
-        candidates = [c for c in self._candidates(q, sides, self._options(q)) if not math.isinf(c.seconds)]
+        splits = self._splits(self._options(q))
+        candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
+        candidates += self._over_free_axes(q, sides, self._search(q))
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
         options, sides = self._options(q), Sides(q, self.sub_axes, self.machine)
-        others = self._candidates(q, sides, options)
+        others = self._candidates(q, sides, self._splits(options))
         first = next(others)
         if self._is_unbeaten(sides, options, first):
             return Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
         candidates = [first, *others]
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
-        return self._cheapest(candidates) if best.excess else best
+        best = self._cheapest(candidates) if best.excess else best
+        further = self._over_free_axes(q, sides, best)
+        return self._better(q, best, self._cheapest(further)) if further else best
+
+    @staticmethod
+    def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
+        """The strategy that also splits the op over free axes, if that takes less time, and not only because devices
+        compute less of it: products aside, ops run together with the one before, which is not split further."""
+        sends_less = further.seconds - further.alone < best.seconds - best.alone
+        is_worth_it = sends_less or OPS[q.op.name].role is InKernels.PRODUCT
+        is_cheaper = (further.excess, further.seconds) < (best.excess, best.seconds * (1 - CLOSE))
+        return further if is_worth_it and is_cheaper else best
 
     def _cheapest(self, candidates: Sequence[_Candidate]) -> Strategy:
         """The first of the candidates that take the least time, within `CLOSE`. No reshards are planned for candidates
@@ -180,6 +195,25 @@ class StrategySelector:
     def _is_second(self, choice: _Candidate | Strategy) -> bool:
         """Whether a loop is preferred to this choice, whatever the loop costs."""
         return self.options.windowed_einsum == "always" and choice.windowed is None
+
+    def _over_free_axes(self, q: StrategyQuery, sides: Sides, best: Strategy) -> list[_Candidate]:
+        """The ways to split the op as the best one does, if that communicates, and one more factor over all free axes:
+        devices cut their parts out of what they have, and less is sent over the other axes."""
+        if best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
+            return []
+        used = {a for known in (*q.known, q.wanted_operands, q.wanted_results) for at in known for a in at.used}
+        free = tuple([a for a in self.free if a not in used])
+        if not free:
+            return []
+        have, rank = dict(best.factors), self.sub_axes.rank
+        partial = {a for at in best.operands for a, _ in at.partial}
+        through, splits = tuple(sorted(partial, key=lambda a: rank[a])), list[tuple[dict[int, Axes], Axes]]()
+        for f, factor in enumerate(q.rule.factors):
+            axes = (*have.get(f, ()), *free)
+            adds_up = factor.kind is FactorKind.REDUCTION and factor.reduction is not None
+            if (adds_up or factor.kind is FactorKind.PARALLEL) and factor.size % axes_size(axes) == 0:
+                splits.append(({**have, f: axes}, through))
+        return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
 
     # Candidates.
 
@@ -280,14 +314,16 @@ class StrategySelector:
 
     # Costs.
 
-    def _candidates(self, q: StrategyQuery, sides: Sides, options: _Options) -> Iterator[_Candidate]:
+    def _candidates(
+        self, q: StrategyQuery, sides: Sides, splits: Iterable[tuple[dict[int, Axes], Axes]]
+    ) -> Iterator[_Candidate]:
         """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
         be boxes, and those whose reductions would not commute with the op, are left out."""
         ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         count = len(q.op.operands)
         rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
         loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
-        for factors, through in self._splits(options):
+        for factors, through in splits:
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, pending in groups:
                 placed = sides.under(factors, linearity.group, pending)
