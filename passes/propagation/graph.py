@@ -172,12 +172,12 @@ class PropagationGraph:
         for part, value in zip(parts_of(op, self._makers.get), op.operands, strict=False):
             if part.source is not value:
                 dim = int_attr(op.attrs, "dim")
-                moved = Relation(moved_along(part.source, dim), 2, frozenset())
+                moved = Relation(moved_along(part.source, dim), 3, frozenset())
                 self._add_node((part.source, op.result), moved, None, f"{op.name} of slices", op.span)
 
     def _add_annotation(self, op: Op, relation: Relation) -> None:
-        """An annotation propagates backward on the last level only, unless it just ties tensors together, or gives a
-        direction."""
+        """An annotation propagates backward only from its own level on, unless it just ties tensors together, or gives
+        a direction."""
         group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
         sharding = op.result.sharding
         says_where = not is_hint(op) or any(

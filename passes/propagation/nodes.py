@@ -96,7 +96,7 @@ class Relation:
 
     def phase(self, level: Level) -> Level:
         """The first level on which a node does the same as on this one, unless it is an annotation."""
-        return 0 if self.level == 0 and not self.replicated else 2 if level == 3 else level
+        return 0 if self.level == 0 and not self.replicated else 1 if level == 2 else level
 
 
 def _looked_up(rule: FactorRule) -> Iterable[int]:
@@ -117,8 +117,8 @@ def relations_of(signature: Signature) -> tuple[Relation, ...]:
     shared = [f for f, n in counts.items() if n == ranked and rule.factors[f].kind is not FactorKind.WINDOW]
     batch = frozenset[int]() if opdef.has_no_batch else frozenset(shared)
     simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"
-    level: Level = 0 if simple else 2 if opdef.spreads_last else 1
-    others = [Relation(other, 2, frozenset()) for other in signature.spreading]
+    level: Level = 0 if simple else 3 if opdef.spreads_last else 1
+    others = [Relation(other, 3, frozenset()) for other in signature.spreading]
     return (Relation(rule, level, batch), *others)
 
 
@@ -136,7 +136,8 @@ class Node:
     """For each tensor the axes of each dim that the node does not concern: the manual ones of the region on the other
     side of its boundary. They are major to the others."""
     annotates: bool = False
-    """Whether the second tensor is the annotated first one, to which it propagates backward on the last level only."""
+    """Whether the second tensor is the annotated first one, to which it propagates backward from the level of
+    annotations on only."""
     passes: str = "both"
     """The direction in which an annotation lets propagation through: forward is from the first tensor to the second."""
     queued: bool = False
@@ -159,7 +160,7 @@ class Node:
         """Whether a tensor does not propagate to the others."""
         if position > 1:
             return False
-        if position == 1 and self.annotates and level < 3:
+        if position == 1 and self.annotates and level < 2:
             return True
         return self.passes != "both" and self.passes != ("backward" if position else "forward")
 

@@ -2,9 +2,9 @@
 
 A deterministic worklist over factor rules runs from the annotations outward, forward and backward, in levels (the
 layering is Shardy's): data-movement and elementwise ops first, then factors that every tensor of an op shares (batch
-dims), then the rest, and last backward through annotations, so that an op is split the way its inputs are and the
-`split` after it reshards. Axes are only ever added, minor to those that a dim has, and only to open dims. So each value
-changes at most as often as there are axes, and propagation is linear in the program.
+dims), so that an einsum is split as its inputs are and the `split` after it reshards, then backward through
+annotations, and last the rest. Axes are only ever added, minor to those that a dim has, and only to open dims. So each
+value changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
 user priority; the factor that more tensors share; the tensor that does not only repeat the elements of smaller ones;
@@ -304,7 +304,7 @@ class _Propagation:
         """The axes over which each of the node's tensors splits a factor, or each one in `among`."""
         claims: list[Claim] = []
         relation, level = node.relation, self.level
-        batch_only = level < 2 and relation.level > 0
+        batch_only = level < 3 and relation.level > 0
         for position, (value, tensor) in enumerate(zip(node.tensors, relation.sides, strict=True)):
             state = self.states[value]
             if not any(state.axes) or node.is_silent(position, level):
@@ -315,7 +315,7 @@ class _Propagation:
             for f, axes in factors_of_dims(relation.rule, tensor, split).items():
                 if (among is not None and f not in among) or (batch_only and f not in relation.batch):
                     continue
-                if f in relation.replicated and (level < 2 or position >= relation.given):
+                if f in relation.replicated and (level < 3 or position >= relation.given):
                     continue
                 claims.append((position, f, axes))
         return claims

@@ -17,8 +17,8 @@ Level = Literal[0, 1, 2, 3]
 LEVELS: tuple[tuple[Level, str], ...] = (
     (0, "elementwise and layout ops"),
     (1, "batch dims"),
-    (2, "all factors"),
-    (3, "backward through annotations"),
+    (2, "backward through annotations"),
+    (3, "all factors"),
 )
 
 ValueId = tuple[str, str]
