@@ -240,6 +240,14 @@ def all_ops(program: Program) -> Iterable[Op]:
     return walk(bodies[0]) if len(bodies) == 1 else chain.from_iterable(map(walk, bodies))
 
 
+def all_regions(program: Program) -> Iterator[Region]:
+    """The body of every function, and the regions of its ops."""
+    for function in program.functions.values():
+        yield function.body
+        for op in walk(function.body):
+            yield from op.regions
+
+
 def values_within(region: Region) -> Iterator[Value]:
     """Every value that the region or one inside it defines: parameters, and results of ops."""
     yield from region.params

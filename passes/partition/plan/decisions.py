@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ir.diagnostics import InternalError
 from ir.ops import FactorRule
 from ir.program import Op
+from ir.sharding import ReductionKind
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.sides import Origin, StrategyQuery, repeated_operands
@@ -34,6 +35,7 @@ class Situation(NamedTuple):
     wanted_operands: tuple[ClosedSharding, ...]
     wanted_results: tuple[ClosedSharding, ...]
     origins: tuple[tuple[Origin, ...], ...]
+    identity_of: tuple[ReductionKind | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +46,7 @@ class _AskedOp:
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
     at_once: tuple[int, ...]
+    remains: tuple[float, ...]
     repeated: tuple[int, ...]
     answers: dict[object, Decision]
 
@@ -70,10 +73,11 @@ class Decisions:
             found = asked.answers.get(key)
             if found is not None:
                 return found
-        known, recomputable, shares, wanted, results, origins = situation
+        known, recomputable, shares, wanted, results, origins, identity_of = situation
         given = known, recomputable, shares, wanted, results
         rest = asked.shared, asked.used, reduced, asked.at_once, origins
-        queries = [StrategyQuery(op, r, *given, *rest, repeated=asked.repeated) for r in asked.rules]
+        last = asked.repeated, asked.remains, identity_of
+        queries = [StrategyQuery(op, r, *given, *rest, *last) for r in asked.rules]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided
@@ -88,11 +92,12 @@ class Decisions:
         shared = tuple([facts.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
         used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
         at_once = tuple([facts.summands.get(v, 1) for v in op.results])
+        remains = tuple([facts.remains.get(v, 1.0) for v in op.results])
         repeated = repeated_operands(op)
-        key = signature, shared, used, at_once, repeated
+        key = signature, shared, used, at_once, remains, repeated
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = _AskedOp(
-                (signature.rule, *signature.other_rules), shared, used, at_once, repeated, {}
+                (signature.rule, *signature.other_rules), shared, used, at_once, remains, repeated, {}
             )
         return found

@@ -21,7 +21,7 @@ from passes.partition.plan.pending_reductions import (
     sums_over_devices,
     wanted_whole,
 )
-from passes.partition.plan.recompute import only_narrowed, read_by_products, uses_by_any_name
+from passes.partition.plan.recompute import only_narrowed, read_by_products, remains_of, uses_by_any_name
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
@@ -77,6 +77,11 @@ class Facts:
     def never_pending(self) -> frozenset[Value]:
         """Values that can never have a pending reduction."""
         return never_pending(self.program, self.sums)
+
+    @cached_property
+    def remains(self) -> Mapping[Value, float]:
+        """For values that are only reduced along dims, the share of their bytes that remains."""
+        return remains_of(self.program)
 
     @cached_property
     def summands(self) -> Mapping[Value, int]:

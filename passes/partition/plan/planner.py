@@ -40,6 +40,7 @@ from passes.partition.plan.recompute import (
     Recompute,
     computed_in,
     finest_for,
+    identities_among,
     is_identity,
     is_made_of_parts,
     is_recomputable,
@@ -560,7 +561,8 @@ class Planner:
             shares = [share * part for share, part in zip(shares, divided, strict=True)]
         results = tuple([self.wanted(v) for v in op.results])
         found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
-        return Situation(*found, tuple(origins) if has_origins else ()), is_pending
+        identities = identities_among(op, known, self._made_by) if is_pending and any(recomputable) else ()
+        return Situation(*found, tuple(origins) if has_origins else (), identities), is_pending
 
     def _origins(self, partitioned: PartitionedValue) -> tuple[Origin, ...]:
         """What the value is computed from elsewhere; nothing if some of it is not reduced yet."""

@@ -24,7 +24,7 @@ from ir.ops.declaration import InKernels
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, Value
+from ir.program import Op, Program, Value, all_regions
 from ir.sharding import ReductionKind
 from ir.types import f32
 from passes.cost.machine import Machine
@@ -137,6 +137,21 @@ def uses_by_any_name(program: Program) -> Counter[Value]:
     return uses
 
 
+def remains_of(program: Program) -> Mapping[Value, float]:
+    """For values whose only use reduces them along dims, perhaps behind elementwise ops, the share of their bytes that
+    remains."""
+    uses, found = uses_of(program), dict[Value, int]()
+    for region in all_regions(program):
+        own = {value for op in region.ops for value in op.results}
+        for op in reversed(region.ops):
+            is_elementwise = OPS[op.name].family == "elementwise" and op.result in found
+            if not is_elementwise and (op.name != "reduce" or len(op.results) != 1):
+                continue
+            nbytes = found.get(op.result, op.result.type.nbytes)
+            found.update((v, nbytes) for v in own.intersection(op.operands) if uses.count(v) == 1)
+    return {value: nbytes / value.type.nbytes for value, nbytes in found.items() if nbytes < value.type.nbytes}
+
+
 def only_narrowed(program: Program) -> frozenset[Value]:
     """The annotated values whose only uses convert their elements to fewer bytes."""
     uses = uses_of(program)
@@ -181,6 +196,16 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
         return number == identity_of(kind, op.result.dtype)
     sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
     return bool(sources) and all(is_identity(maker(op.operands[i]), kind, maker) for i in sources)
+
+
+def identities_among(
+    op: Op, known: Sequence[Sequence[ClosedSharding]], maker: Callable[[Value], Op | None]
+) -> tuple[ReductionKind | None, ...]:
+    """For each operand, of which these shardings are known, the kind of pending reduction that it is the identity of;
+    empty if none is."""
+    kinds = list(dict.fromkeys(kind for have in known for sharding in have for _, kind in sharding.partial))
+    found = [next((kind for kind in kinds if is_identity(maker(v), kind, maker)), None) for v in op.operands]
+    return tuple(found) if any(found) else ()
 
 
 def is_recomputable(op: Op) -> bool:

@@ -14,6 +14,7 @@ from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import quickly_made
+from ir.sharding import ReductionKind
 from ir.types import TensorType
 from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
@@ -52,10 +53,12 @@ class StrategyQuery:
     without communication. `shares` says how often a reshard of each operand runs for one run of the op: in front of a
     loop it runs once. An operand that is `shared` serves other ops too, and its gather counts once for all of them. A
     result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
-    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending. `shared` is
+    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending; of a result
+    that is only reduced along dims, the share that `remains` has to be resharded in the end. `shared` is
     empty if no loop rotates operands, and `used` if no op combines candidates. An operand that has `origins` can be
     computed from these, wherever they are brought; `origins` is empty if none has any. If operands are the same value,
-    `repeated` has for each operand the first that is the same.
+    `repeated` has for each operand the first that is the same. If reductions are pending,
+    `identity_of` has the kind of those that an operand is the identity of, as zeros are of a sum.
     """
 
     op: Op
@@ -71,6 +74,8 @@ class StrategyQuery:
     summed: tuple[int, ...] = ()
     origins: tuple[tuple[Origin, ...], ...] = ()
     repeated: tuple[int, ...] = ()
+    remains: tuple[float, ...] = ()
+    identity_of: tuple[ReductionKind | None, ...] = ()
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
@@ -96,6 +101,8 @@ class StrategyQuery:
             self.summed if pending or any(f.reduction for f in factors) else (),
             self.origins,
             self.repeated,
+            self.remains,
+            self.identity_of,
         )
 
 
@@ -209,7 +216,7 @@ class Sides:
     def _move(self, i: int, sharding: ClosedSharding) -> Move | None:
         q, value = self.q, self.values[i]
         if i < self.given:
-            if q.recomputable[i] and sharding.is_plain:
+            if q.recomputable[i] and (sharding.is_plain or self._is_identity(i, sharding)):
                 return None
             origins = q.origins[i] if q.origins and sharding.is_plain else ()
             return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i], origins)
@@ -217,7 +224,15 @@ class Sides:
         if q.used and not q.used[at]:
             return None
         at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
-        return Move(value, (sharding,), wanted, 1 / at_once, False, sharding == wanted)
+        # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
+        is_alike = not sharding.partial and bytes_of(value, sharding) >= bytes_of(value, wanted)
+        share = (q.remains[at] if q.remains and is_alike else 1) / at_once
+        return Move(value, (sharding,), wanted, share, False, sharding == wanted)
+
+    def _is_identity(self, i: int, sharding: ClosedSharding) -> bool:
+        """Whether an operand is the identity of the reduction that is pending in that sharding."""
+        kinds = {kind for _, kind in sharding.partial}
+        return bool(self.q.identity_of) and sharding.order is None and kinds == {self.q.identity_of[i]}
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:
         """The tensors, without operands that are the same value in the same sharding as an earlier one."""

@@ -266,10 +266,11 @@ class StrategySelector:
         return tuple(found) or (tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a])),)
 
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
-        """What the shardings mean for factors. The last proposals are the same with axes of dims that need replication
-        moved to others."""
+        """What the shardings mean for factors: those of operands that cost something elsewhere come first. The last
+        proposals are the same with axes of dims that need replication moved to others."""
         sides = (*q.rule.operands, *q.rule.results)
-        given = [(i, k) for i, known in enumerate(q.known) for k in known]
+        in_order = sorted(range(len(q.known)), key=lambda i: q.recomputable[i] or bool(q.origins and q.origins[i]))
+        given = [(i, k) for i in in_order for k in q.known[i]]
         shardings = list(dict.fromkeys([*given, *enumerate((*q.wanted_operands, *q.wanted_results))]))
         said = [factors_of_dims(q.rule, sides[position], sharding.axes) for position, sharding in shardings]
         fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
