@@ -92,7 +92,7 @@ class _Options:
 
 class StrategySelector:
     """Answers strategy queries, each once. Ops that communicate are also split over axes that are `free`: that no
-    manual region has, and no tensor of the op is split over."""
+    manual region has, and no tensor of the op is split over. Reductions over them may be pending."""
 
     def __init__(self, resharder: Resharder, options: PartitionOptions, free: Axes = ()) -> None:
         self.resharder = resharder
@@ -201,12 +201,13 @@ class StrategySelector:
         devices cut their parts out of what they have, and less is sent over the other axes."""
         if best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
             return []
-        used = {a for known in (*q.known, q.wanted_operands, q.wanted_results) for at in known for a in at.used}
+        everywhere = (*q.known, q.wanted_operands, q.wanted_results)
+        used = {a for known in everywhere for at in known for axes in at.axes for a in axes}
         free = tuple([a for a in self.free if a not in used])
         if not free:
             return []
         have, rank = dict(best.factors), self.sub_axes.rank
-        partial = {a for at in best.operands for a, _ in at.partial}
+        partial = {a for at in best.operands for a, _ in at.partial if a not in free}
         through, splits = tuple(sorted(partial, key=lambda a: rank[a])), list[tuple[dict[int, Axes], Axes]]()
         for f, factor in enumerate(q.rule.factors):
             axes = (*have.get(f, ()), *free)
