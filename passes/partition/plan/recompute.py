@@ -28,8 +28,9 @@ from ir.program import Op, Program, Value, all_regions
 from ir.sharding import ReductionKind
 from ir.types import f32
 from passes.cost.machine import Machine
+from passes.cost.model import memory_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, is_aligned
+from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned
 from passes.partition.registry import cut_of_the_whole, received_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
@@ -40,6 +41,10 @@ _MOST_OPS = 32
 
 _MOST_LEAVES = 4
 """The most tensors that a value is recomputed from."""
+
+
+_COPIES = 4
+"""How often a value that is computed to be cut is written or read: by the op before it, its own, and the cut."""
 
 
 class Cost(NamedTuple):
@@ -321,6 +326,7 @@ class Estimate:
         bytes, to products.
 
         Arithmetic is not counted: consecutive elementwise ops are fused, and take less time than sending an element.
+        What devices compute more than they need, to cut out their parts, is.
         Operands with a pending reduction are not reduced for this, because rounding would differ between a reduction
         before the op and one after it.
         """
@@ -349,13 +355,16 @@ class Estimate:
             return None
         self._ops_left -= 1
         op, rule = partitioned.maker
-        strategy = strategy_for(op, rule, computed_in(op, rule, sharding))
+        source = computed_in(op, rule, sharding)
+        strategy = strategy_for(op, rule, source)
         if strategy is None:
             return None
         before = set(self._there)
         is_last = is_last and self.uses[partitioned.value] <= 1
         spared = partitioned.spared if is_last else NOTHING_SPARED
         seconds, received, is_shared, gross = -spared.seconds, -spared.received, False, 0.0
+        if source != sharding:
+            seconds += memory_seconds(self.resharder.machine, _COPIES * bytes_of(op.result, source))
         for value, at in zip(op.operands, strategy.operands, strict=True):
             without = made_by(partitioned.moved[value]) if is_last and value in partitioned.moved else ()
             cost = self._of(value, at, without, is_last=is_last)
