@@ -241,9 +241,9 @@ class PartitionedProgram:
         deletes donated JAX arrays that are sharded as the program takes them; others are copied first. An argument that
         matches the type and sharding of no result causes a UserWarning, and keeps its memory.
 
-        Raises SpmdcError: E502, E503 if there are fewer devices, E101 for a name that is no argument. The callable
-        raises E501 if arrays do not match, E514 if a donated one is passed twice, and RuntimeError if one has been
-        donated before.
+        Raises SpmdcError: E601 for something else than devices, E502, E503 if there are fewer devices, E101 for a name
+        that is no argument. The callable raises E501 if arrays do not match, E514 if a donated one is passed twice, and
+        RuntimeError if one has been donated before.
         """
         program = self.with_even_results().program
         return compile(program, devices, donate=_positions(program, donate))

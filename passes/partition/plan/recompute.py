@@ -42,7 +42,6 @@ _MOST_OPS = 32
 _MOST_LEAVES = 4
 """The most tensors that a value is recomputed from."""
 
-
 _COPIES = 4
 """How often a value that is computed to be cut is written or read: by the op before it, its own, and the cut."""
 
