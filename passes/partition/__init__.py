@@ -11,7 +11,7 @@ from ir.diagnostics import SpmdcError
 from ir.program import Program, all_ops
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
-from passes.partition.plan import control, even_groups, loops, manual_regions, static_starts
+from passes.partition.plan import branches, control, even_groups, loops, manual_regions, static_starts
 from passes.partition.plan.checks import plan_diagnostics
 from passes.partition.plan.decisions import Decide
 from passes.partition.plan.functions import plan_program
@@ -26,6 +26,7 @@ from passes.sub_axes import find_sub_axes
 __all__ = [
     "Decide",
     "Plan",
+    "branches",
     "control",
     "even_groups",
     "loops",

@@ -110,6 +110,23 @@ def test_functions_are_ordered_in_time_linear_in_the_program() -> None:
     assert growth(lambda size: partial(callees_first, spmdc.parse(calls_of_one_function(size))), (8, 64)) < 1.3
 
 
+def choices_in_one_another(depth: int) -> str:
+    """Of which each needs, in both branches, all of a tensor of its own."""
+    tensors = ", ".join(f"a{i}: f32[8@x]" for i in range(depth))
+    whole = "f32[8]{replicated}"
+    opened = [f"r{i}: {whole} = if (p) {{ return a{i} }} else {{\nw{i}: {whole} = a{i}" for i in range(depth)]
+    closed = [f"return w{i} * r{i + 1}\n}}" for i in reversed(range(depth - 1))]
+    lines = [*opened, f"return w{depth - 1}\n}}", *closed, "return r0"]
+    return f"mesh (x=4)\ndef main(p: pred[], {tensors}) -> (r: f32[8]) {{\n" + "\n".join(lines) + "\n}"
+
+
+def test_choices_in_one_another_are_planned_in_time_linear_in_them() -> None:
+    def work(depth: int) -> Callable[[], object]:
+        return partial(spmdc.plan, spmdc.parse(choices_in_one_another(depth)))
+
+    assert growth(work, (8, 24)) < 1.3
+
+
 def an_op_of_many_operands(count: int) -> str:
     parts = "\n".join(f"v{i} = a * {i}.0" for i in range(count))
     joined = ", ".join(f"v{i}" for i in range(count))

@@ -1,4 +1,4 @@
-"""call, case, checkpoint and barriers: values cross them in a single sharding. Loops are in `loops`."""
+"""call, checkpoint and barriers: values cross them in a single sharding. Loops are in `loops`, cases in `branches`."""
 
 from __future__ import annotations
 
@@ -35,32 +35,6 @@ def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
 
 def _argument(callee: Function, i: int) -> Cause:
     return Cause("argument", "call", name=callee.params[i].name, function=callee.name)
-
-
-@partitions_region("case")
-def case(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Replicates the index, so that all devices take the same branch and may communicate there. All branches return
-    their results in the same shardings; a reduction that is pending in all of them stays pending."""
-    index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
-    branches = [RegionBuilder(b.names) for _ in op.regions]
-    before, slowest = p.planned_seconds, 0.0
-    for branch, region in zip(branches, op.regions, strict=True):
-        p.ops(branch, region.ops)
-        slowest = max(slowest, p.planned_seconds - before)
-        p.planned_seconds = before
-    p.planned_seconds += slowest
-    shardings = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
-    regions = tuple(
-        branch.region(
-            *(
-                p.reshard_to(v, sharding, v.span, Cause("branch", op.name, name=result.name))
-                for v, sharding, result in zip(region.results, shardings, op.results, strict=True)
-            )
-        )
-        for branch, region in zip(branches, op.regions, strict=True)
-    )
-    outs = tuple(zip(op.results, shardings, strict=True))
-    p.add_whole(b, op, (index,), outs, regions=regions)
 
 
 @partitions_region("checkpoint")

@@ -228,7 +228,28 @@ def test_a_branch_communicates_only_where_it_is_taken() -> None:
     assert "all_reduce" not in outside
 
 
-def test_what_branches_need_in_another_layout_is_brought_there_once_in_front_of_the_choice() -> None:
+def kinds_outside_and_inside(text: str) -> tuple[list[str], list[str]]:
+    """The collectives of a program with one choice, outside of it and inside."""
+    partitioned = spmdc.partition(parse(text))
+    found = [c.kind for c in partitioned.collectives()]
+    outside = [op.name for op in partitioned.program.main.body.ops if op.name in found]
+    for kind in outside:
+        found.remove(kind)
+    return outside, found
+
+
+def test_what_all_branches_need_in_another_layout_is_brought_there_once_in_front_of_the_choice() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8@x], b: f32[8]{replicated}, i: s32[]) -> (s: f32[8]) {
+  s: f32[8]{replicated} = case(i) { return a } or { return sin(a) + b } or { return a + 1 }
+  return s
+}
+"""
+    assert kinds_outside_and_inside(text) == (["all_gather"], [])
+
+
+def test_what_some_branches_need_in_another_layout_is_brought_there_in_these() -> None:
     text = """
 mesh (x=4)
 def main(a: f32[8@x], i: s32[]) -> (s: f32[8]) {
@@ -236,9 +257,21 @@ def main(a: f32[8@x], i: s32[]) -> (s: f32[8]) {
   return s
 }
 """
-    partitioned = spmdc.partition(parse(text))
-    assert [c.kind for c in partitioned.collectives()] == ["all_gather"]
-    assert "all_gather" in [op.name for op in partitioned.program.main.body.ops]
+    assert kinds_outside_and_inside(text) == ([], ["all_gather", "all_gather"])
+
+
+def test_what_a_branch_needs_of_what_a_loop_around_it_keeps_is_brought_there_in_front_of_the_loop() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8@x], b: f32[8, 8]{replicated}) -> (s: f32[8, 8]) {
+  n, s: f32[8, 8]{replicated} = while(i = 0, h = b, trip_count=6) cond { return i < 6 } do {
+    c = case(i) { return matmul(h, h) + a } or { return h + 1 }
+    return i + 1, c
+  }
+  return s
+}
+"""
+    assert kinds_outside_and_inside(text) == (["all_gather"], [])
 
 
 HANDWRITTEN = """
