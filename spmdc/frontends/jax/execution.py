@@ -419,15 +419,16 @@ def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> N
     if is_explicit(sharding.mesh):
         whole = (None,) * (rank - len(plain.partitions))
         plain = _spec(*plain.partitions, *whole, unreduced=plain.unreduced, reduced=plain.reduced)
-    found = next((s for s in fitting if _axes_by_dim(s) == _axes_by_dim(plain)), plain)
+    axes = _axes_by_dim(sharding.mesh, plain)
+    found = next((s for s in fitting if _axes_by_dim(sharding.mesh, s) == axes), plain)
     memory = written[0].memory_kind if isinstance(written[0], NamedSharding) else None
     return NamedSharding(sharding.mesh, found, memory_kind=memory)
 
 
-def _axes_by_dim(spec: Any) -> tuple[Any, ...]:
-    """The axes of each dim, without whole dims at the end; and the pending reductions."""
+def _axes_by_dim(mesh: MeshLike, spec: Any) -> tuple[Any, ...]:
+    """The axes of each dim, without those of size 1 and without whole dims at the end; and the pending reductions."""
     dims = [entry if isinstance(entry, tuple) else (entry,) for entry in spec.partitions]
-    dims = [tuple(axis for axis in dim if axis is not None) for dim in dims]
+    dims = [tuple(axis for axis in dim if axis is not None and mesh.shape[axis] > 1) for dim in dims]
     while dims and not dims[-1]:
         dims.pop()
     return (*dims, spec.unreduced, spec.reduced)

@@ -77,6 +77,20 @@ def test_a_result_is_on_the_sharding_that_is_written(kind: str) -> None:
         assert got.sharding == expected.sharding
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("spec", [("x", "y"), (None, ("y", "x")), (None, "y")], ids=str)
+def test_a_result_is_on_axes_of_size_1_too_and_is_an_argument_without_compiling_again(kind: str, spec: Any) -> None:
+    mesh = jax.make_mesh((8, 1), ("x", "y"), axis_types=TYPES[kind])
+    a = placed(mesh, *spec)
+    for options in ({}, {"out_shardings": NamedSharding(mesh, P(*spec))}):
+        function: Any = spmdc.jit(lambda a: a * 2, **options)
+        once = function(a)
+        assert once.sharding == a.sharding
+        assert jax.typeof(once) == jax.typeof(a)
+        np.testing.assert_array_equal(function(once), A * 4)
+        assert function._cache_size() == 1
+
+
 @pytest.mark.parametrize("kind", MESHES)
 def test_a_result_is_in_the_memory_that_is_written(kind: str) -> None:
     """A training state that waits in the host's memory, and comes back in the next call."""
@@ -270,3 +284,14 @@ def test_results_are_on_whole_axes_although_heads_are_split_over_parts_of_one() 
     assert found.sharding.spec == P(None, None, "x")
     np.testing.assert_array_equal(found.reshape(6, 64) + x, heads(np.asarray(x))[0].reshape(6, 64) + np.asarray(x))
     np.testing.assert_array_equal(total, heads(np.asarray(x))[1])
+
+
+def test_an_ambiguous_op_is_reported_even_if_the_function_needs_the_types_of_others() -> None:
+    """Without types, `shard_map` cannot know how its operand is split."""
+
+    def product(a: Any, b: Any) -> Any:
+        mapped: Any = jax.shard_map(lambda part: part, out_specs=P("x", "y"))
+        return mapped(a) @ b
+
+    with jax.set_mesh(EXPLICIT), pytest.raises(ShardingTypeError, match="ambiguous"):
+        spmdc.jit(product)(placed(EXPLICIT, "x", "y"), placed(EXPLICIT, "y"))
