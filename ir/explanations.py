@@ -59,7 +59,11 @@ explain(
     "A tensor is split into more parts than there are devices, or into a number of parts that no axes of the mesh "
     "give.",
 )
-explain("E306", "The program needs a mesh and declares none.")
+explain(
+    "E306",
+    "The program needs a mesh and declares none. A function of `spmdc.jit` gets its mesh from `mesh=`, `jax.set_mesh`, "
+    "NamedShardings, its arguments or its own code.",
+)
 explain(
     "E307", "Two shardings cut one mesh axis at places that have no common refinement, as 4 and 6 of an axis of 12."
 )

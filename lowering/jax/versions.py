@@ -26,6 +26,7 @@ from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax._src import debugging as _debugging
 from jax._src import ffi as _ffi
+from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
 from jax._src import util as _util
 from jax._src import xla_bridge as _xla_bridge
@@ -73,6 +74,18 @@ def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = 
     From JAX 0.11 on, axes are Explicit by default.
     """
     return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), abstract_device=device)
+
+
+def legacy_mesh() -> jax.sharding.Mesh:
+    """The mesh of JAX's deprecated context `with mesh:`; an empty one outside of any."""
+    found: jax.sharding.Mesh = _mesh.thread_resources.env.physical_mesh
+    return found
+
+
+def is_for_lack_of_a_mesh(problem: Exception) -> bool:
+    """Whether JAX refuses a function because it uses axes and there is no mesh."""
+    text = str(problem)
+    return "requires a non-empty mesh in context" in text or text.startswith("The context mesh cannot be empty")
 
 
 def compiled_takes(dtypes: Iterable[np.dtype[Any]]) -> bool:

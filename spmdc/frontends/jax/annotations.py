@@ -118,11 +118,21 @@ class _Split:
 class _Placed:
     placement: Any
 
+    @property
+    def mesh(self) -> Any:
+        """The mesh of the placement, if it has one."""
+        return getattr(self.placement, "mesh", None)
+
     def on(self, mesh: Mesh, rank: int) -> Sharding:
         return sharding_of(self.placement, mesh, rank, "the annotated value")
 
 
 _Said = _Replicated | _Split | _Placed
+
+
+def is_annotation(x: Any) -> bool:
+    """Whether it is what an annotation in a jaxpr has as its parameter."""
+    return isinstance(x, _Said)
 
 
 def _axis(mesh: Mesh, name: str) -> AxisRef:

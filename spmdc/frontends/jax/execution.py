@@ -425,10 +425,11 @@ def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> N
     return NamedSharding(sharding.mesh, found, memory_kind=memory)
 
 
-def _axes_by_dim(mesh: MeshLike, spec: Any) -> tuple[Any, ...]:
+def _axes_by_dim(mesh: Any, spec: Any) -> tuple[Any, ...]:
     """The axes of each dim, without those of size 1 and without whole dims at the end; and the pending reductions."""
+    sizes: Mapping[Any, int] = mesh.shape
     dims = [entry if isinstance(entry, tuple) else (entry,) for entry in spec.partitions]
-    dims = [tuple(axis for axis in dim if axis is not None and mesh.shape[axis] > 1) for dim in dims]
+    dims = [tuple(axis for axis in dim if axis is not None and sizes.get(axis) != 1) for dim in dims]
     while dims and not dims[-1]:
         dims.pop()
     return (*dims, spec.unreduced, spec.reduced)

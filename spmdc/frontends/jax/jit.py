@@ -26,13 +26,14 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
-from ir.diagnostics import error
 from ir.garbage import uncollected
 from lowering.jax.versions import (
     ClearedWithJax,
     InvalidNumberError,
+    is_for_lack_of_a_mesh,
     is_of_layouts,
     is_tracing,
+    legacy_mesh,
     named_axes,
     trace_settings,
 )
@@ -54,6 +55,7 @@ from spmdc.frontends.jax.specialisation import (
     placement,
     type_sharding,
 )
+from spmdc.frontends.jax.used_meshes import mesh_used, no_mesh, require_one_device
 
 _type_of: Any = _abstractify
 _config: Any = jax.config
@@ -77,17 +79,18 @@ def jit(
     """A function that computes the same as `function`, partitioned over `mesh` by spmdc. It is called like that of
     `jax.jit`.
 
-    `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`
-    and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s, `Format`s or anything
-    that `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding of a committed argument. The
-    mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
-    JAX's transformations work inside and outside; inside another `spmdc.jit`, the function is a part of the outer
-    program, inlined or not. In code that runs on each device separately, as in `shard_map`, and if the function has
-    collectives along an axis of an enclosing transformation, it is a part of the enclosing function, as one of
-    `jax.jit` is. `machine` is what costs are estimated for, as for `spmdc.partition`; by default the GPUs of the mesh
-    if spmdc knows their kind, otherwise TPU v3. The other options are those of `jax.jit`. Raises SpmdcError if the
-    function cannot be imported or partitioned; exceptions of the function itself, and those of `jax.jit` for its
-    options, are passed on.
+    `mesh` is JAX's, whose devices run the program, or sizes by name. Without it, the mesh is that of the shardings, of
+    `jax.set_mesh`, of the arguments, of JAX's context `with mesh:`, or the first that the function itself uses; without
+    any, JAX runs the function as under `jax.jit`. `in_shardings` and `out_shardings` are trees, or prefixes of trees,
+    of `PartitionSpec`s, `NamedSharding`s, `Format`s or anything that `spmdc.shard` takes. None leaves the choice to
+    propagation, or to the sharding of a committed argument. The mesh need not divide the shapes. Arguments are arrays
+    and numbers in any pytree, and hashable values where static. JAX's transformations work inside and outside; inside
+    another `spmdc.jit`, the function is a part of the outer program, inlined or not. In code that runs on each device
+    separately, as in `shard_map`, and if the function has collectives along an axis of an enclosing transformation, it
+    is a part of the enclosing function, as one of `jax.jit` is. `machine` is what costs are estimated for, as for
+    `spmdc.partition`; by default the GPUs of the mesh if spmdc knows their kind, otherwise TPU v3. The other options
+    are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; exceptions of the
+    function itself, and those of `jax.jit` for its options, are passed on.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -118,7 +121,7 @@ class Jitted:
         self._mesh = options.mesh if options.mesh is not None else mesh_among(given)
         self._has_static = bool(options.static.positions or options.static.names)
         self._specialised: dict[Hashable, Specialisation | ReferringFunction] = {}
-        self._routes: dict[Hashable, _Route] = {}
+        self._routes: dict[Hashable, _Route | None] = {}
         self._caches = ClearedWithJax(self._specialised, self._routes)
         self._said_of: dict[Any, Sequence[Placement]] = {}
 
@@ -136,7 +139,11 @@ class Jitted:
         if route is None:
             if _config.jax_disable_jit:
                 return self.function(*args, **kwargs)
-            specialisation = self._specialisation(self._read(args, kwargs))
+            call = self._read(args, kwargs) if key not in self._routes else None
+            if call is None:
+                self._routes[key] = None
+                return self._unpartitioned(*args, **kwargs)
+            specialisation = self._specialisation(call)
             if isinstance(specialisation, ReferringFunction):
                 return specialisation(leaves)
             with uncollected():
@@ -163,6 +170,8 @@ class Jitted:
         if get_abstract_mesh().manual_axes:
             return self._of_jax(*args, **kwargs)
         call = self._read(args, kwargs)
+        if call is None:
+            return self._unpartitioned(*args, **kwargs)
         specialisation = self._specialisation(call)
         return self._of_jax(*args, **kwargs) if specialisation.is_along_axes else specialisation(call.leaves)
 
@@ -171,6 +180,24 @@ class Jitted:
         """The function under `jax.jit`, for calls that are no separate program."""
         static = self.options.static
         return jax.jit(self.function, static_argnums=sorted(static.positions), static_argnames=sorted(static.names))
+
+    @functools.cached_property
+    def _unpartitioned(self) -> Any:
+        """The function under `jax.jit` with the same options, for calls without a mesh."""
+        static, donated = self.options.static, self.options.donated
+        shardings = {option: tree for option, tree in self._shardings.items() if tree is not None}
+        return jax.jit(
+            self.function,
+            static_argnums=sorted(static.positions), static_argnames=sorted(static.names),
+            donate_argnums=sorted(donated.positions), donate_argnames=sorted(donated.names),
+            keep_unused=self.options.keep_unused,
+            compiler_options=dict(self.options.compiler_options) if self.options.compiler_options else None,
+            **shardings,
+        )  # fmt: skip
+
+    @property
+    def _shardings(self) -> dict[str, Any]:
+        return {"in_shardings": self.options.in_shardings, "out_shardings": self.options.out_shardings}
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method, the function gets the instance first."""
@@ -186,16 +213,23 @@ class Jitted:
     def partitioned(self, *args: Any, **kwargs: Any) -> PartitionedProgram:
         """The program for arguments like these: its text, its collectives, its reasons. Nothing is run.
 
-        Arguments may be `jax.ShapeDtypeStruct`s.
+        Arguments may be `jax.ShapeDtypeStruct`s. Raises SpmdcError (E306) if there is no mesh.
         """
-        return self._specialisation(self._read(args, kwargs)).partitioned
+        call = self._read(args, kwargs)
+        if call is None:
+            raise no_mesh(f"there is no mesh to partition {self._name} over")
+        return self._specialisation(call).partitioned
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s.
+        """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s. Without a mesh, it is as
+        traced by `jax.jit`.
 
         Raises SpmdcError (E711) if it takes references: functions compiled ahead of time take and return arrays.
         """
-        found = self._specialisation(self._read(args, kwargs))
+        call = self._read(args, kwargs)
+        if call is None:
+            return cast("Traced", self._unpartitioned.trace(*args, **kwargs))
+        found = self._specialisation(call)
         if isinstance(found, ReferringFunction):
             raise takes_references(self.function)
         return Traced(found)
@@ -211,12 +245,15 @@ class Jitted:
         """The shapes and types of the function's results, in their tree. Nothing is partitioned or run."""
         if get_abstract_mesh().manual_axes:
             return self._of_jax.eval_shape(*args, **kwargs)
-        return self._specialisation(self._read(args, kwargs)).out_info
+        call = self._read(args, kwargs)
+        return self._of_jax.eval_shape(*args, **kwargs) if call is None else self._specialisation(call).out_info
 
     def clear_cache(self) -> None:
         """Clears the caches of partitioned programs and of JAX's traces of the function, which is traced again."""
         self._caches.cache_clear()
         self._of_jax.clear_cache()
+        if "_unpartitioned" in vars(self):
+            self._unpartitioned.clear_cache()
 
     def _cache_size(self) -> int:
         """How many kinds of arguments calls have been compiled for. JAX's functions have it too, under this name, and
@@ -252,14 +289,19 @@ class Jitted:
             raise ValueError(f"static arguments must be hashable: {problem}") from None
         return dynamic, keywords, (fixed, named)
 
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """The call with these arguments; None if there is no mesh."""
         dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         try:
             avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
         except (TypeError, OverflowError) as problem:
             raise self._naming_the_argument(problem, args, kwargs) from None
-        mesh = self._mesh_at_work(leaves)
+        mesh = self._mesh_around(leaves)
+        if mesh is None:
+            mesh = self._mesh_inside(args, kwargs, leaves)
+        if mesh is None:
+            return None
         own = mesh_of(mesh)
         said = self._said(tree)
         layouts = tuple(s.layout if isinstance(s, Format) and isinstance(s.layout, Layout) else None for s in said)
@@ -290,18 +332,35 @@ class Jitted:
             found = self._said_of[tree] = [*by_position, *[None] * len(jax.tree.leaves(keywords))]
         return found
 
-    def _mesh_at_work(self, leaves: Sequence[Any]) -> MeshLike:
-        """The mesh that was passed, that of `jax.set_mesh`, or the one that arguments are on."""
+    def _mesh_around(self, leaves: Sequence[Any]) -> MeshLike | None:
+        """The mesh that was passed, that of `jax.set_mesh`, the one that arguments are on, or that of `with mesh:`."""
         if self._mesh is not None:
             return self._mesh
         ambient = _ambient_mesh()
         if not ambient.empty:
             return ambient
         found = next((leaf.sharding.mesh for leaf in leaves if is_on_a_mesh(leaf)), None)
+        if found is not None:
+            return cast("MeshLike", found)
+        legacy = legacy_mesh()
+        return legacy if not legacy.empty else None
+
+    def _mesh_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> MeshLike | None:
+        """The mesh that the function itself uses. Raises SpmdcError (E306) if there is none, but axes are named."""
+        try:
+            traced = self._of_jax.trace(*args, **kwargs)
+        except (RuntimeError, ValueError) as problem:
+            if not is_for_lack_of_a_mesh(problem):
+                raise
+            raise no_mesh(f"{self._name} names axes, and there is no mesh", f"jax.jit says: {problem}") from None
+        found = mesh_used(traced, leaves)
         if found is None:
-            name = getattr(self.function, "__name__", "the function")
-            raise error("E306", f"there is no mesh to partition {name} over", help='spmdc.jit(f, mesh={"x": 8})')
-        return cast("MeshLike", found)
+            require_one_device(self._shardings)
+        return found
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", "the function")
 
 
 def _ambient_mesh() -> JaxMesh | AbstractMesh:

@@ -342,7 +342,7 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
         return replace(v, sharding=_fitting(placement, program.mesh, v.type, v.name))
 
     results = tuple(
-        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, f"result {r.name}"))
+        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, _name_of_result(r)))
         for r, p in zip(main.results, returned, strict=True)
     )
 
@@ -369,6 +369,10 @@ def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
         for r, rank in zip(main.results, ranks, strict=True)
     )
     return replace(program, functions={**program.functions, main.name: replace(main, results=results)})
+
+
+def _name_of_result(result: Result) -> str:
+    return result.name if result.name.startswith("result") else f"result {result.name}"
 
 
 def _fitting(placement: Placement, mesh: Mesh, type: TensorType, name: str) -> Sharding:

@@ -194,7 +194,7 @@ class FunctionTrace:
                 return traced(mesh, untyped), mesh, untyped
             except SpmdcError:
                 raise
-            except ValueError:
+            except (TypeError, ValueError):
                 raise ambiguous from None
 
     def bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -82,7 +82,8 @@ def test_a_result_is_on_the_sharding_that_is_written(kind: str) -> None:
 def test_a_result_is_on_axes_of_size_1_too_and_is_an_argument_without_compiling_again(kind: str, spec: Any) -> None:
     mesh = jax.make_mesh((8, 1), ("x", "y"), axis_types=TYPES[kind])
     a = placed(mesh, *spec)
-    for options in ({}, {"out_shardings": NamedSharding(mesh, P(*spec))}):
+    choices: list[Any] = [{}, {"out_shardings": NamedSharding(mesh, P(*spec))}]
+    for options in choices:
         function: Any = spmdc.jit(lambda a: a * 2, **options)
         once = function(a)
         assert once.sharding == a.sharding

@@ -1,0 +1,107 @@
+"""The mesh that a function itself uses, for a call in which nothing else names one.
+
+It is that of the shardings and meshes in its code, or of the arrays that it closes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.experimental.layout import Format
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import Sharding as JaxSharding
+
+from ir.diagnostics import SpmdcError, error
+from ir.mesh import Mesh
+from lowering.jax.versions import captured
+from spmdc.frontends.jax.annotations import is_annotation
+from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
+from spmdc.frontends.jax.specialisation import is_on_a_mesh
+
+_ONE_DEVICE = Mesh((("x", 1),))
+
+
+def no_mesh(message: str, *notes: str) -> SpmdcError:
+    """The error for a function that names axes, or is to be partitioned, without any mesh."""
+    return error(
+        "E306",
+        message,
+        notes=notes,
+        help="name it: jax.set_mesh(mesh), spmdc.jit(f, mesh=mesh), or NamedShardings of arguments, in in_shardings "
+        "or in out_shardings",
+    )
+
+
+def mesh_used(traced: jax.stages.Traced, leaves: Sequence[Any]) -> MeshLike | None:
+    """The first mesh with devices, or else the first, that a function traced for these leaves uses. The types of leaves
+    that JAX is tracing count too. Raises SpmdcError (E306) if the function uses axes or several devices, but no
+    mesh."""
+    private: Any = traced
+    used = [*_used(private.jaxpr), *captured(traced), *leaves]
+    meshes = [mesh for mesh in map(_mesh, used) if mesh is not None]
+    if meshes:
+        return next((mesh for mesh in meshes if isinstance(mesh, JaxMesh)), meshes[0])
+    if any(map(is_annotation, used)):
+        raise no_mesh(f"{private.fun_name} has annotations, and there is no mesh")
+    sharding = next((s for s in map(_sharding, used) if s is not None and s.num_devices > 1), None)
+    if sharding is not None:
+        kind, count = type(sharding).__name__, sharding.num_devices
+        raise no_mesh(f"{private.fun_name} uses an array on {count} devices, whose {kind} has no mesh")
+    return None
+
+
+def require_one_device(shardings: Mapping[str, Any]) -> None:
+    """Raises SpmdcError (E306) if one of the shardings, in a tree for each option, needs a mesh; E309 for what is
+    none."""
+    for option, tree in shardings.items():
+        for leaf in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, PartitionSpec | Format)):
+            given = leaf.sharding if isinstance(leaf, Format) else leaf
+            if given is None or (isinstance(given, JaxSharding) and given.num_devices == 1):
+                continue
+            if not isinstance(given, JaxSharding) and _is_no_sharding(given):
+                message = f"{option} has {given!r}, which is no PartitionSpec, no NamedSharding and no text of one"
+                raise error("E309", message, help='write jax.sharding.PartitionSpec("x", None)')
+            raise no_mesh(f"{option} has {given!r}, and there is no mesh")
+
+
+def _is_no_sharding(given: Any) -> bool:
+    try:
+        sharding_of(given, _ONE_DEVICE, 1, "it")
+    except SpmdcError as problem:
+        return problem.diagnostics[0].code == "E309"
+    return False
+
+
+def _used(jaxpr: Any) -> Iterator[Any]:
+    """The constants of a jaxpr and the parameters of its equations, with those of nested jaxprs, in order."""
+    yield from getattr(jaxpr, "consts", ())
+    for equation in jaxpr.eqns:
+        yield from (operand.val for operand in equation.invars if isinstance(operand, Literal))
+        parameters: Iterable[Any] = jax.tree.leaves(list(equation.params.values()))
+        for parameter in parameters:
+            if isinstance(parameter, Jaxpr | ClosedJaxpr):
+                yield from _used(parameter)
+            else:
+                yield parameter
+
+
+def _mesh(x: Any) -> MeshLike | None:
+    """The mesh that a value is, is on, or has, such as a NamedSharding."""
+    if isinstance(x, jax.core.Tracer):
+        x = getattr(jax.typeof(x), "sharding", None)
+    elif is_on_a_mesh(x):
+        x = x.sharding
+    found = x if isinstance(x, JaxMesh | AbstractMesh) else getattr(x, "mesh", None)
+    return found if isinstance(found, Mesh | JaxMesh | AbstractMesh) and mesh_of(found).axes else None
+
+
+def _sharding(x: Any) -> JaxSharding | None:
+    """The sharding that a value is or has."""
+    if isinstance(x, jax.core.Tracer):
+        return None
+    found = x if isinstance(x, JaxSharding) else getattr(x, "sharding", None)
+    return found if isinstance(found, JaxSharding) else None
