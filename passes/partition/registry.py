@@ -90,6 +90,9 @@ class Surroundings(Protocol):
     def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim is split in the sharding in which a value was made."""
 
+    def users(self, value: Value) -> Sequence[Op]:
+        """The ops of the program that use a value."""
+
 
 Rewrite = Callable[[Op, Surroundings], Sequence[Op]]
 """Ops that do the same and can be split in more ways, where that helps; otherwise the op itself."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
+from ir.dataflow import uses_of
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.manual import axes_of_regions
 from ir.ops import OPS, FactorRule
@@ -30,9 +31,7 @@ from passes.partition.options import PartitionOptions
 from passes.partition.plan.decisions import Decide, Decisions, Situation
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
-from passes.partition.plan.pending_reductions import (
-    of_nothing,
-)
+from passes.partition.plan.pending_reductions import of_nothing
 from passes.partition.plan.recompute import (
     NOTHING_SPARED,
     Estimate,
@@ -247,6 +246,10 @@ class Planner:
     def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim is split in the sharding in which the value was computed."""
         return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
+
+    def users(self, value: Value) -> Sequence[Op]:
+        """The ops of the program that use a value."""
+        return uses_of(self.program).users.get(value, ())
 
     # Values.
 

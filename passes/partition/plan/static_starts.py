@@ -3,6 +3,10 @@
 Which device needs what is then known at compile time: a dynamic_slice becomes a slice, and an update is padded to the
 operand's shape and selected. Both are box exchanges, where computed starts require a sum of what is read, and a gather
 of what is written. A box as large as the tensor can only begin at 0.
+
+It is the other way round for a box of fewer elements than there are shards, such as the last of all tokens: split, most
+of it would be padding, so all devices need all of it, and it would be exchanged first and gathered then. A sum of what
+each device has of it is enough.
 """
 
 from __future__ import annotations
@@ -11,10 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
+from ir.mesh import axes_size
 from ir.ops.creation import constant_value
+from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
 from ir.types import DType, TensorType, s32
+from passes.partition.plan.sides import ALONG
 from passes.partition.registry import Constants, Surroundings, rewrites
+from passes.signatures import signature_of
 
 
 def constants_of(ops: Iterable[Op]) -> Constants:
@@ -33,10 +41,42 @@ def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
     """A slice; the op itself if its starts are not known, or no dim that it has only a part of is split."""
     x, *starts = op.operands
     low = _low(x, op.result.shape, starts, x, at)
-    if low is None:
+    if low is None or _is_summed(x, op.result, at):
         return (op,)
     attrs: dict[str, Attr] = {"start": low, "limit": _end(low, op.result.shape), "stride": ()}
     return (replace(op, name="slice", operands=(x,), attrs=attrs),)
+
+
+@rewrites("slice")
+def read_few_elements(op: Op, at: Surroundings) -> Sequence[Op]:
+    """A dynamic_slice, if all devices need all of a box with fewer elements along split dims than there are shards."""
+    x, result = op.operands[0], op.result
+    strides = zip(result.shape, ints_attr(op.attrs, "stride") or (1,) * x.type.rank, strict=True)
+    if not _is_summed(x, result, at) or any(size > 1 and stride > 1 for size, stride in strides):
+        return (op,)
+    b = RegionBuilder(span=op.span, cause=op.cause)
+    starts = [b.op("constant", name="start", value=n, type=TensorType((), s32)) for n in ints_attr(op.attrs, "start")]
+    read = replace(op, name="dynamic_slice", operands=(x, *starts), attrs={"sizes": result.shape})
+    return (*b.ops, read)
+
+
+def _is_summed(x: Value, box: Value, at: Surroundings) -> bool:
+    """Whether a box out of x is best read as a sum of what each device has of it: not if it is put into place by an
+    exchange of boxes itself, as a row that is repeated at an edge is."""
+    split = [d for d in _partial(x, box.shape) if at.is_split(x, d)]
+    if any(_moves_along(user, box, d) for d in split for user in at.users(box)):
+        return False
+    have, wanted = at.wanted(x).axes, at.wanted(box).axes
+    return bool(split) and all(box.shape[d] < axes_size(have[d]) and not wanted[d] for d in split)
+
+
+def _moves_along(op: Op, operand: Value, dim: int) -> bool:
+    """Whether the op moves elements of an operand along that dim."""
+    rule = signature_of(op).rule
+    if rule is None:
+        return False
+    tensor = rule.operands[op.operands.index(operand)]
+    return any(rule.factors[f].kind in ALONG for f in tensor[dim])
 
 
 def _low(
