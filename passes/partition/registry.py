@@ -90,6 +90,9 @@ class Surroundings(Protocol):
     def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim is split in the sharding in which a value was made."""
 
+    def has_to_be_sent(self, value: Value) -> bool:
+        """Whether devices that need all of a value cannot compute it from what they have."""
+
     def users(self, value: Value) -> Sequence[Op]:
         """The ops of the program that use a value."""
 

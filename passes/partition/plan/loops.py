@@ -5,8 +5,9 @@ A value that the body returns as it got it is not carried: the loop uses it from
 once, in front of the loop. The shardings of the others begin as propagated. Alternatives are tried one after the other:
 the sharding in which the body computes the next value; the one in which the first value exists; and, if the body adds a
 partial sum, a pending reduction, so that the loop adds up parts that are reduced once, behind it. If a loop around this
-one carries the result with a pending reduction, that is tried too: gradients of layers that are stacked here, and added
-up there. A value that is carried reduced, and also used in the body, may be pending there, or reduced once for both.
+one carries the result with a pending reduction, and nothing else uses it, that is tried too: gradients of layers that
+are stacked here, and added up there. A value that is carried reduced, and also used in the body, may be pending there,
+or reduced once for both.
 
 If one value is sharded differently, so are others that the body computes. These are tried too, until nothing gets
 cheaper.
@@ -242,6 +243,6 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
     for value, places in ((body.results[i], t.partitioned), (op.operands[i], p.partitioned)):
         candidates[next(iter(places[value].shardings))] = None
     behind = p.wants.get(op.results[i])
-    if behind is not None and behind.partial:
+    if behind is not None and behind.partial and p.facts.uses[op.results[i]] <= 1:
         candidates[behind] = None
     yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)

@@ -247,6 +247,10 @@ class Planner:
         """Whether a dim is split in the sharding in which the value was computed."""
         return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
 
+    def has_to_be_sent(self, value: Value) -> bool:
+        """Whether devices that need all of a value cannot compute it from what they have."""
+        return self._estimate().received(self.partitioned[value], ClosedSharding.replicated(value.type.rank))[0] > 0
+
     def users(self, value: Value) -> Sequence[Op]:
         """The ops of the program that use a value."""
         return uses_of(self.program).users.get(value, ())
@@ -352,10 +356,7 @@ class Planner:
     def _computed_again(self, partitioned: PartitionedValue, target: _Target, plan: ReshardPlan) -> Value | None:
         """The value computed in the target's sharding, or in a coarser one and cut; None unless that is faster than the
         reshard."""
-        if partitioned.maker is None:
-            return None
-        is_faster = self._estimate().again(partitioned, target.sharding, plan) is not None
-        if not is_faster:
+        if partitioned.maker is None or self._estimate().again(partitioned, target.sharding, plan) is None:
             return None
         if self.facts.uses[partitioned.value] <= 1:
             for value, moved in partitioned.moved.items():
@@ -591,10 +592,8 @@ class Planner:
         operands = [self.partitioned[v] for v in op.operands]
         for position, dim in dims_needed_whole(op, rule, strategy, operands):
             partitioned, key = operands[position], (op.operands[position], strategy.operands[position])
-            plan, _ = partitioned.cheapest(self.resharder, key[1])
-            cost = self._estimate().again(partitioned, key[1], plan)
-            moved = math.ceil(plan.received if cost is None else cost.gross)
+            moved, made_again = self._estimate().received(partitioned, key[1])
             if moved and key not in self.warned:
                 self.warned.add(key)
                 how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"
-                self.warnings.append(gathered(op, key[0], how, moved, made_again=cost is not None))
+                self.warnings.append(gathered(op, key[0], how, moved, made_again=made_again))

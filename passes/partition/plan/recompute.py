@@ -10,6 +10,7 @@ not sent.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,6 +319,12 @@ class Estimate:
         self._ops_left = _MOST_OPS
         self._used: Counter[Value] = Counter()
         """How often the ops that make the value, and those that make their operands, use each value."""
+
+    def received(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> tuple[int, bool]:
+        """The bytes that devices receive to have a value in that sharding, and whether it is computed again for it."""
+        plan, _ = partitioned.cheapest(self.resharder, sharding)
+        cost = self.again(partitioned, sharding, plan)
+        return math.ceil(plan.received if cost is None else cost.gross), cost is not None
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
         """The cost of recomputing a value in that sharding, if it is less than that of the reshard by `plan`; or equal,

@@ -4,9 +4,9 @@ Which device needs what is then known at compile time: a dynamic_slice becomes a
 operand's shape and selected. Both are box exchanges, where computed starts require a sum of what is read, and a gather
 of what is written. A box as large as the tensor can only begin at 0.
 
-It is the other way round for a box of fewer elements than there are shards, such as the last of all tokens: split, most
-of it would be padding, so all devices need all of it, and it would be exchanged first and gathered then. A sum of what
-each device has of it is enough.
+It is the other way round for a box of few elements, such as the last of all tokens: split, most of it would be padding,
+so all devices need all of it, and it would be exchanged first and gathered then. A sum of what each device has of it is
+enough.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size
+from ir.ops import OPS
 from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
@@ -23,6 +24,8 @@ from ir.types import DType, TensorType, s32
 from passes.partition.plan.sides import ALONG
 from passes.partition.registry import Constants, Surroundings, rewrites
 from passes.signatures import signature_of
+
+_MAX_STEPS = 4
 
 
 def constants_of(ops: Iterable[Op]) -> Constants:
@@ -49,7 +52,7 @@ def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
 
 @rewrites("slice")
 def read_few_elements(op: Op, at: Surroundings) -> Sequence[Op]:
-    """A dynamic_slice, if all devices need all of a box with fewer elements along split dims than there are shards."""
+    """A dynamic_slice, if all devices need all of a box of few elements along split dims."""
     x, result = op.operands[0], op.result
     strides = zip(result.shape, ints_attr(op.attrs, "stride") or (1,) * x.type.rank, strict=True)
     if not _is_summed(x, result, at) or any(size > 1 and stride > 1 for size, stride in strides):
@@ -61,17 +64,28 @@ def read_few_elements(op: Op, at: Surroundings) -> Sequence[Op]:
 
 
 def _is_summed(x: Value, box: Value, at: Surroundings) -> bool:
-    """Whether a box out of x is best read as a sum of what each device has of it: not if it is put into place by an
-    exchange of boxes itself, as a row that is repeated at an edge is."""
+    """Whether a box out of x is best read as a sum of what each device has of it: of at most half as many elements as
+    there are shards, since a sum sends each twice. Not if it is put into place by an exchange of boxes itself, as a row
+    that is repeated at an edge is, and not if any device can compute it."""
     split = [d for d in _partial(x, box.shape) if at.is_split(x, d)]
-    if any(_moves_along(user, box, d) for d in split for user in at.users(box)):
-        return False
     have, wanted = at.wanted(x).axes, at.wanted(box).axes
-    return bool(split) and all(box.shape[d] < axes_size(have[d]) and not wanted[d] for d in split)
+    if not split or any(2 * box.shape[d] > axes_size(have[d]) or wanted[d] for d in split):
+        return False
+    return at.has_to_be_sent(x) and not any(_is_put_into_place(box, d, at) for d in split)
+
+
+def _is_put_into_place(box: Value, dim: int, at: Surroundings) -> bool:
+    """Whether some op moves elements of the box along that dim, or of what is computed from it element by element."""
+    values = [box]
+    for _ in range(_MAX_STEPS):
+        users = [(v, user) for v in values for user in at.users(v)]
+        if any(_moves_along(user, v, dim) for v, user in users):
+            return True
+        values = [user.result for _, user in users if OPS[user.name].family == "elementwise"]
+    return False
 
 
 def _moves_along(op: Op, operand: Value, dim: int) -> bool:
-    """Whether the op moves elements of an operand along that dim."""
     rule = signature_of(op).rule
     if rule is None:
         return False
