@@ -59,7 +59,7 @@ class _Branch(dict[Value, PartitionedValue]):
     def __init__(self, p: Planner, around: RegionBuilder) -> None:
         super().__init__()
         self.around, self.times = p.partitioned, p.times
-        self.depth: int = getattr(self.around, "depth", 0) + 1
+        self.depth: int = self.around.depth + 1 if isinstance(self.around, _Branch) else 1
         self.b = RegionBuilder(around.names)
         if around in p.times:
             p.times[self.b] = p.times[around]

@@ -26,6 +26,7 @@ from passes.partition.registry import Constants, Surroundings, rewrites
 from passes.signatures import signature_of
 
 _MAX_STEPS = 4
+"""How many elementwise ops a box is followed through to where it is put into place."""
 
 
 def constants_of(ops: Iterable[Op]) -> Constants:
@@ -76,12 +77,12 @@ def _is_summed(x: Value, box: Value, at: Surroundings) -> bool:
 
 def _is_put_into_place(box: Value, dim: int, at: Surroundings) -> bool:
     """Whether some op moves elements of the box along that dim, or of what is computed from it element by element."""
-    values = [box]
+    values = {box: None}
     for _ in range(_MAX_STEPS):
         users = [(v, user) for v in values for user in at.users(v)]
         if any(_moves_along(user, v, dim) for v, user in users):
             return True
-        values = [user.result for _, user in users if OPS[user.name].family == "elementwise"]
+        values = {user.result: None for _, user in users if OPS[user.name].family == "elementwise"}
     return False
 
 
