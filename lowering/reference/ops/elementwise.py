@@ -149,10 +149,14 @@ def _power(x: Array, y: Array) -> Any:
 
 
 def _on_contiguous(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
-    """Makes operands contiguous, because numpy rounds some functions of two numbers differently on strided arrays."""
+    """Makes operands contiguous, because numpy rounds some functions of two numbers differently on strided arrays. It
+    takes those of one element for such, so they get a second one."""
 
     def run(x: Array, y: Array) -> Any:
-        return function(*(np.array(z, order="C") for z in np.broadcast_arrays(x, y)))
+        x, y = np.broadcast_arrays(x, y)
+        if x.size == 1:
+            return function(np.resize(x, 2), np.resize(y, 2))[:1].reshape(x.shape)
+        return function(np.array(x, order="C"), np.array(y, order="C"))
 
     return run
 

@@ -293,12 +293,14 @@ def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy
 
 
 def _is_cut_out(op: Op, rule: FactorRule, factor: int, axes: Axes) -> bool:
-    """Whether devices can cut what they need out of all operands, if these are whole along that factor."""
+    """Whether devices can cut what they need out of all operands, if these are whole along that factor. Along one that
+    no operand has, as where boxes at computed places have only a part of a dim, they cannot."""
     if not OPS[op.name].moves_along or rule.factors[factor].kind is not FactorKind.WINDOW:
         return False
     cut = cut_of_the_whole(op, rule, factor, axes)
     sides = enumerate(rule.operands)
-    return all((i, dim) in cut for i, tensor in sides for dim, factors in enumerate(tensor) if factor in factors)
+    along = [(i, dim) for i, tensor in sides for dim, factors in enumerate(tensor) if factor in factors]
+    return bool(along) and cut.issuperset(along)
 
 
 class Estimate:

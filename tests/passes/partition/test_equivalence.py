@@ -17,6 +17,7 @@ from side_by_side import programs_side_by_side, side_by_side
 
 from ir.program import Program
 from ir.types import DTYPES, DType, s2
+from passes.cost.machine import TPU_V3, machine
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, programs
 
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
@@ -36,9 +37,17 @@ _IN_A_MODULE = 20
 """Two of each family, and two of all."""
 _STRATEGIES_AT_RANDOM = 3
 """Of so many programs one is computed in ways that are drawn, and not in the cheapest."""
+_MACHINES = [TPU_V3, *map(machine, ("h100", "host", "tpu-v5e"))]
+"""What programs are planned for, in turn."""
 _FIRST: dict[str, Any] = {"phases": (Phase.explicit, Phase.generate), "report_multiple_bugs": False}
 """Hypothesis stops at the first program that fails, and `check_equivalence` makes it smaller: that takes as long as a
 thousand others."""
+
+
+def _choices(inputs: int) -> dict[str, Any]:
+    """What is chosen for a program, by the seed of its inputs."""
+    at_random = inputs % _STRATEGIES_AT_RANDOM == 0
+    return {"any_strategies": at_random, "machine": _MACHINES[inputs % len(_MACHINES)]}
 
 
 def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, anything: bool) -> None:
@@ -49,14 +58,12 @@ def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, anythin
     @settings(profile, max_examples=count * profile.max_examples // 100, **_FIRST)
     @given(draws, st.integers(0, 1000))
     def holds(program: Program, inputs: int) -> None:
-        at_random = inputs % _STRATEGIES_AT_RANDOM == 0
-        check_equivalence(program, seed=inputs, anything=anything, any_strategies=at_random)
+        check_equivalence(program, seed=inputs, anything=anything, **_choices(inputs))
 
     try:
         holds()
     except NotEquivalentError as found:
-        at_random = found.seed % _STRATEGIES_AT_RANDOM == 0
-        check_equivalence(found.program, seed=found.seed, anything=anything, shrink=True, any_strategies=at_random)
+        check_equivalence(found.program, seed=found.seed, anything=anything, shrink=True, **_choices(found.seed))
         raise
 
 

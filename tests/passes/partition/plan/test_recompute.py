@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 import spmdc
 from ir.ops.resharding import is_reshard
 from ir.program import all_ops
+from passes.cost.machine import machine, machine_names
 from spmdc.testing import check_equivalence
 
 P: Any = PartitionSpec
@@ -232,3 +233,15 @@ def test_an_activation_that_uses_its_operand_often_is_gathered_and_not_its_opera
     *before, last = spmdc.plan(spmdc.parse(text)).program.main.body.ops
     assert [op for op in before if is_reshard(op)] == []
     assert is_reshard(last)
+
+
+def test_parts_of_boxes_at_computed_places_are_not_cut_out_of_the_whole() -> None:
+    program = spmdc.parse("""
+        mesh (x=4, z=2)
+        def main(a: u32[2, 8@x!1]) -> (r: u32[5@z, 4]) {
+          at: s32[4@(x, z), 2] = iota(type=s32[4, 2], dim=0)
+          return gather(a, at, offset_dims=[0], collapsed_slice_dims=[0], start_index_map=[0, 1], index_vector_dim=1,
+                        slice_sizes=[1, 5])
+        }""")
+    for name in machine_names():
+        check_equivalence(program, machine=machine(name))
