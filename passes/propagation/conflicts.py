@@ -13,7 +13,7 @@ from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
 Claim = tuple[int, int, Axes]
 """A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
 
-Order = Callable[[Node, Iterable[Claim]], Callable[[Claim], tuple[int, ...]]]
+Order = Callable[[Node, Sequence[Claim]], Callable[[Claim], tuple[int, ...]]]
 """Orders the claims of a node by precedence."""
 
 

@@ -392,6 +392,14 @@ def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
             "a dim 1",
             "a dim that all tensors of the op share goes first",
         ),
+        (
+            "f32[4@x, 2, 8]",
+            "f32[4, 64@(x,y), 8]",
+            "4, 2, 64",
+            'einsum("ebk,esk->ebs", a, b)',
+            "a dim 0",
+            "a tensor with more axes goes before one that is gathered for less than it would be moved",
+        ),
     ],
 )
 def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
@@ -401,6 +409,16 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     reasons = spmdc.propagate(spmdc.parse(text)).why("c")
     assert f"and {loser} is split over" in reasons
     assert f"the former is kept: {rule}" in reasons
+
+
+def test_what_loses_an_axis_keeps_the_others() -> None:
+    text = """
+        mesh (x=2, y=4)
+        def main(a: f32[4@x, 64, 128], b: f32[4, 16@(x,y), 64]) -> (r: f32[4, 16, 128]) {
+          r = einsum("eko,etk->eto", a, b)
+          return r
+        }"""
+    assert shardings(text)["r"] == "f32[4@x, 16@y, 128]"
 
 
 def test_of_two_alike_sums_only_the_one_of_a_broadcast_is_settled_by_it() -> None:
