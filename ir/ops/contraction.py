@@ -84,12 +84,13 @@ def _factors(op: Op) -> FactorRule:
     return factors.rule(sides, [(*batch, *rows, *columns)])
 
 
-def _contracted(op: Op) -> int:
+def contracted(op: Op) -> int:
+    """How many products each sum has."""
     return math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
 
 
 def _flops(op: Op) -> int:
-    return 2 * op.result.type.size * _contracted(op)
+    return 2 * op.result.type.size * contracted(op)
 
 
 _dims = tuple(
@@ -106,7 +107,7 @@ declare(
     (*_dims, AttrDef("dtype", "dtype", default=None, required=False)),
     linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
     flops=_flops,
-    terms=lambda op, bounds: math.prod(bounds) * _contracted(op),
+    terms=lambda op, bounds: math.prod(bounds) * contracted(op),
     doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
     in_kernels=InKernels.PRODUCT,
 )

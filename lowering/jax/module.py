@@ -75,7 +75,7 @@ def write_module(program: Program, *, portable: bool = False) -> str:
 
 def write_entry(program: Program, *, is_for_cpu: bool = True) -> tuple[Written, Entry]:
     """The module of an SPMD program, for the CPU devices of a host or for others, and how its entry is called."""
-    written, entry = _written(program, None, is_for_cpu=is_for_cpu)
+    written, entry = _written(program, None, is_for_cpu=is_for_cpu, is_for_others=not is_for_cpu)
     assert entry is not None
     return written, entry
 
@@ -94,6 +94,7 @@ def _written(
     *,
     is_portable: bool = False,
     is_for_cpu: bool = True,
+    is_for_others: bool = True,
     is_differentiated: bool = False,
 ) -> tuple[Written, Entry | None]:
     spmd = program.stage == "spmd"
@@ -114,6 +115,7 @@ def _written(
         annotations=annotations,
         is_portable=is_portable,
         is_for_cpu=is_for_cpu,
+        is_for_others=is_for_others,
         is_differentiated=is_differentiated,
     )
     taken = (*_GLOBALS, *helpers(), *spellings.values())

@@ -51,8 +51,8 @@ class ModuleWriter:
     `axes` is None in a global program, which has no devices. `functions` has the names of the functions that run,
     `mapped` those that are applied elementwise. `annotations`, unless None, collects the annotations that are written
     as calls of `annotated`. If the module `is_portable`, no op is written for one backend only. Unless it `is_for_cpu`,
-    nothing is written for the sake of XLA's CPU backend. If it `is_differentiated`, ops are written with functions that
-    JAX has derivatives of.
+    nothing is written for the sake of XLA's CPU backend, and unless it `is_for_others`, nothing for that of others. If
+    it `is_differentiated`, ops are written with functions that JAX has derivatives of.
     """
 
     program: Program
@@ -67,6 +67,7 @@ class ModuleWriter:
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
     is_for_cpu: bool = True
+    is_for_others: bool = True
     positions: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
     """The name, in the entry, of the position of the device along each tuple of axes."""
     origins: dict[str, Mapping[int, Op]] = field(default_factory=dict[str, Mapping[int, Op]])
@@ -127,6 +128,16 @@ class ModuleWriter:
     def runs_on_cpu(self) -> bool:
         """Whether XLA's CPU backend may have to compile the module."""
         return self.annotations is None and not self.is_portable
+
+    @property
+    def runs_on_gpu(self) -> bool:
+        """Whether XLA's GPU backend may have to compile the module."""
+        return self.runs_on_cpu and self.is_for_others
+
+    def held(self, dtype: DType) -> DType:
+        """The element type in which tensors of that one are cut and written over. XLA's GPU backend does so wrongly, or
+        ends the process, where several elements share a byte (jaxlib 0.11.2)."""
+        return dtype.computed if dtype.bits < 8 and self.runs_on_gpu else dtype
 
     @cached_property
     def traced_once(self) -> frozenset[Version]:

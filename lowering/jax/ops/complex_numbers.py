@@ -41,7 +41,8 @@ def _bitcast_convert(w: FunctionWriter, op: Op) -> str:
     operand = w.apart(op.operands[0], op)
     if min(source.bits, target.bits) < 8 and source.bits != target.bits:
         return f"{w.module.helper('bits_as')}({operand}, {dtype_text(target)})"
-    return f"lax.bitcast_convert_type({operand}, {dtype_text(target)})"
+    text = f"lax.bitcast_convert_type({operand}, {dtype_text(target)})"
+    return f"lax.optimization_barrier({text})" if target.bits < source.bits and w.module.runs_on_gpu else text
 
 
 @emits("reduce_precision")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ir.ops.contraction import contracted
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import DType, f32
@@ -23,9 +24,10 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
     summed = summing_dtype(source, target)
     # Of complex numbers, XLA has no products for GPUs whose results are wider.
     widened_first = source.kind != summed.kind or (source.is_complex and source != summed)
-    if widened_first:
+    if widened_first or (w.module.runs_on_gpu and _is_summed_in_fours(op, source, summed)):
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
-    if summed == source or widened_first:
+        source = summed
+    if summed == source:
         text = f"lax.dot_general({lhs}, {rhs}, {dims})"
     elif summed.is_float and w.module.runs_on_cpu:
         text = f"{w.module.helper('widened_product')}({lhs}, {rhs}, {dims}, {dtype_text(summed)})"
@@ -36,6 +38,12 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
 
 def _pair(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> str:
     return f"({tuple_text(lhs)}, {tuple_text(rhs)})"
+
+
+def _is_summed_in_fours(op: Op, source: DType, summed: DType) -> bool:
+    """Whether XLA's GPU backend may count the last products of each sum twice: it does if their number is not divisible
+    by 4, the factors have 8 bits, and the sum more."""
+    return source.is_integer and source.bits == 8 and source != summed and contracted(op) % 4 != 0
 
 
 def is_summed_wide(source: DType, target: DType) -> bool:

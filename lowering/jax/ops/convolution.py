@@ -26,7 +26,9 @@ def _convolution(w: FunctionWriter, op: Op) -> str:
     arguments = [lhs, rhs, *_settings(op, dims)]
     if summed != source and summed.kind == source.kind:
         arguments.append(f"preferred_element_type={dtype_text(summed)}")
-    return converted(f"lax.conv_general_dilated({', '.join(arguments)})", summed, target)
+    by_integers = summed.is_integer and w.module.runs_on_gpu
+    function = w.module.helper("integer_convolution") if by_integers else "lax.conv_general_dilated"
+    return converted(f"{function}({', '.join(arguments)})", summed, target)
 
 
 def _settings(op: Op, dims: ConvolutionDims) -> list[str]:

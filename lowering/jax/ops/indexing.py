@@ -64,18 +64,21 @@ def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
 @emits("dynamic_update_slice")
 def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
     operand, update, *starts = op.operands
-    places = _starts(w, starts, update.shape, operand.shape)
+    is_clamped = w.module.runs_on_gpu and _are_alike(starts)
+    places = (_clamped if is_clamped else _starts)(w, starts, update.shape, operand.shape)
     into, written, dtype = w[operand], w[update], op.result.dtype
     by_itself = op.result in w.module.guards.twice and w.module.runs_on_cpu
     into = w.vary(operand, w.varying(op.result)) if by_itself else into
     as_bits = dtype in MOVED_AS_BITS and w.module.program.stage == "spmd"
     if as_bits:
         into, written = (f"lax.bitcast_convert_type({x}, jnp.uint{dtype.bits})" for x in (into, written))
+    held = w.module.held(dtype)
+    into, written = converted(into, dtype, held), converted(written, dtype, held)
     if by_itself:
         text = f"{w.module.helper('update_by_itself')}({into}, {written}, {places})"
     else:
         text = f"lax.dynamic_update_slice({into}, {written}, {places}, allow_negative_indices=False)"
-    return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})" if as_bits else text
+    return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})" if as_bits else converted(text, held, dtype)
 
 
 def _are_alike(starts: Sequence[Value]) -> bool:
@@ -171,7 +174,7 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
         attrs, vectors = _at_the_first(op)
     numbers = f"lax.ScatterDimensionNumbers({_numbers(attrs, SCATTER, names)})"
     dtype = operand.dtype
-    exact = accumulator(kind, dtype) if dtype.is_float else dtype
+    exact = w.module.held(accumulator(kind, dtype) if dtype.is_float else dtype)
     twice = op.result in w.module.guards.twice and w.module.runs_on_cpu
     x = converted(w.vary(operand, w.varying(op.result)) if twice else w.apart(operand, op), dtype, exact)
     y = converted(w[updates], dtype, exact)

@@ -52,8 +52,10 @@ def _pad(w: FunctionWriter, op: Op) -> str:
     operand, value = w.names(op.operands)
     low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
     interior = ints_attr(op.attrs, "interior") or (0,) * len(low)
+    held = w.module.held(op.result.dtype) if min((*low, *high), default=0) < 0 else op.result.dtype
+    operand, value = (converted(x, op.result.dtype, held) for x in (operand, value))
     config = tuple_text(tuple_text(dim) for dim in zip(low, high, interior, strict=True))
-    return f"lax.pad({operand}, {value}, {config})"
+    return converted(f"lax.pad({operand}, {value}, {config})", held, op.result.dtype)
 
 
 @emits("reverse")

@@ -28,7 +28,7 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
     kind, dtype, windows = reduction_kind(op.attrs), op.result.dtype, window_of(op)
     if kind is None:
         raise InternalError(f"reduce_window has no kind {op.attrs['kind']!r}")
-    exact = accumulator(kind, dtype)
+    exact = w.module.held(accumulator(kind, dtype))
     operand, start = converted(w[op.operands[0]], dtype, exact), scalar_text(neutral_of(kind, exact), exact)
     if _only_cut(windows):
         edges = tuple_text((d.low, d.high, d.base_dilation - 1) for d in windows)
@@ -85,12 +85,13 @@ def _places(windows: Sequence[Window]) -> list[str]:
 def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
     """JAX's own op where there is no padding, or one that may be selected, which XLA's CPU backend wants to have been
     put there before. On scalars XLA fails: theirs is the source."""
-    dtype, windows, select = op.result.dtype, window_of(op), str(op.attrs["select"]).lower()
+    given, windows, select = op.result.dtype, window_of(op), str(op.attrs["select"]).lower()
+    dtype = w.module.held(given)
     exact = accumulator("sum", dtype)
     axes = w.varying(op.result)
     if not windows:
         return w.vary(op.operands[1], axes)
-    operand, source = (w.vary(v, axes) for v in op.operands)
+    operand, source = (converted(w.vary(v, axes), given, dtype) for v in op.operands)
     fill, back = padding_value(op), ""
     if any(d.low or d.high for d in windows) and (
         fill is not None or not any(d.low > 0 or d.high > 0 for d in windows)
@@ -111,4 +112,4 @@ def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
             f"window_dimensions={sizes}, window_strides={strides}, padding={padding})"
         )
     text = converted(text, exact, dtype)
-    return f"lax.pad({text}, {scalar_text(0, dtype)}, {back})" if back else text
+    return converted(f"lax.pad({text}, {scalar_text(0, dtype)}, {back})" if back else text, dtype, given)

@@ -165,6 +165,61 @@ def widened_product(x: jax.Array, y: jax.Array, dims: Any, dtype: Any) -> jax.Ar
     return result
 
 
+def integer_convolution(
+    x: jax.Array,
+    kernel: jax.Array,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    *,
+    dimension_numbers: Any,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+) -> jax.Array:
+    """lax.conv_general_dilated of integers. XLA has none for GPUs that wraps around: there, the elements below each
+    element of the kernel are collected, and multiplied with the kernel as a matrix."""
+    to = preferred_element_type or x.dtype
+    settings: dict[str, Any] = {
+        "lhs_dilation": lhs_dilation,
+        "rhs_dilation": rhs_dilation,
+        "dimension_numbers": dimension_numbers,
+        "feature_group_count": feature_group_count,
+        "batch_group_count": batch_group_count,
+        "preferred_element_type": preferred_element_type,
+    }
+
+    def as_product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        wide = jnp.promote_types(to, jnp.uint32 if jnp.issubdtype(to, jnp.unsignedinteger) else jnp.int32)
+        x = lax.transpose(x, dimension_numbers.lhs_spec).astype(wide)
+        kernel = lax.transpose(kernel, dimension_numbers.rhs_spec).astype(wide)
+        spread, apart = lhs_dilation or (1,) * len(strides), rhs_dilation or (1,) * len(strides)
+        margins = [(low, high, n - 1) for (low, high), n in zip(padding, spread, strict=True)]
+        x = lax.pad(x, np.zeros((), wide), [(0, 0, 0), (0, 0, 0), *margins])
+        for d, (stride, step, size) in enumerate(zip(strides, apart, kernel.shape[2:], strict=True)):
+            dim = 2 + 2 * d
+            count = max(0, (x.shape[dim] - (size - 1) * step - 1) // stride + 1)
+            x = x[(slice(None),) * dim + (stride * np.arange(count)[:, None] + step * np.arange(size),)]
+        (n, features, *spatial), (out, summed, *sizes) = x.shape, kernel.shape
+        counts, groups = spatial[::2], feature_group_count * batch_group_count
+        n, length = n // batch_group_count, summed * math.prod(sizes)
+        x = x.reshape(batch_group_count, n, feature_group_count, features // feature_group_count, *spatial)
+        x = lax.transpose(x, (0, 2, 1, *range(4, x.ndim, 2), 3, *range(5, x.ndim, 2)))
+        x = x.reshape(groups, n * math.prod(counts), length)
+        kernel = kernel.reshape(groups, out // groups, length)
+        product = lax.dot_general(x, kernel, (((2,), (2,)), ((0,), (0,)))).astype(to)
+        product = product.reshape(groups, n, *counts, out // groups)
+        product = jnp.moveaxis(product, (1, 0, -1), (0, 1, 2)).reshape(n, out, *counts)
+        return lax.transpose(product, np.argsort(dimension_numbers.out_spec))
+
+    def as_it_is(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(x, kernel, strides, padding, **settings)
+
+    result: jax.Array = lax.platform_dependent(x, kernel, cuda=as_product, rocm=as_product, default=as_it_is)
+    return result
+
+
 def row_major_fft(x: jax.Array, kind: Any, length: Sequence[int]) -> jax.Array:
     """lax.fft. XLA's CPU backend computes it of tensors in row-major order, but does not always ask for them: there,
     operand and result pass through a vector, which has no other order."""
