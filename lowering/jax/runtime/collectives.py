@@ -119,9 +119,8 @@ def sent_together(
 def at(table: np.ndarray, place: jax.Array) -> jax.Array:
     """An element of a table, at a place that is not negative. Elements at equal distances are computed: XLA's CPU
     backend would load one for each element of a mask that is compared with it."""
-    steps = np.unique(np.diff(table))
-    if len(steps) == 1:
-        return place * steps[0] + table[0]
+    if table.dtype == place.dtype and len(steps := np.unique(np.diff(table))) == 1:
+        return lax.add(lax.mul(place, steps[0]), table[0])
     return lax.squeeze(lax.dynamic_slice(table, (place,), (1,), allow_negative_indices=False), (0,))
 
 
