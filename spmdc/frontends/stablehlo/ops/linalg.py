@@ -47,13 +47,15 @@ def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
 
 
 def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The Cholesky factor, and 0, or another number if there is none."""
+    """The Cholesky factor, and 0, or another number if there is none: then each of its elements is NaN."""
     (operand,) = scope.operands(op)
     factor = scope.emit("cholesky", operand, lower=_letter(op, scope, "uplo", "LU") == "L")
-    part = scope.emit("real", factor) if factor.dtype.is_complex else factor
-    rank = operand.type.rank
-    finite = scope.emit("reduce", scope.emit("is_finite", part), dims=(rank - 2, rank - 1), kind="and")
-    return [factor, scope.emit("convert", scope.emit("not", finite), dtype=s32)]
+    *batch, n, _ = operand.shape
+    corner = scope.emit("slice", factor, start=(0,) * operand.type.rank, limit=(*batch, min(n, 1), min(n, 1)))
+    first = scope.emit("real", corner) if factor.dtype.is_complex else corner
+    is_nan = scope.emit("compare", first, first, direction="NE")
+    failed = scope.emit("reduce", is_nan, dims=(len(batch), len(batch) + 1), kind="or")
+    return [factor, scope.emit("convert", failed, dtype=s32)]
 
 
 def trsm(op: mlir.Operation, scope: Scope) -> Value:
