@@ -34,6 +34,10 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
         edges = tuple_text((d.low, d.high, d.base_dilation - 1) for d in windows)
         operand = f"lax.pad({operand}, {start}, {edges})"
         windows = tuple(replace(d, low=0, high=0, base_dilation=1) for d in windows)
+    if _is_apart_in_windows(windows) and not w.module.is_for_others:
+        edges = tuple_text((0, 0, d.base_dilation - 1) for d in windows)
+        operand = f"lax.pad({operand}, {start}, {edges})"
+        windows = tuple(replace(d, base_dilation=1) for d in windows)
     if w.module.is_differentiated and exact.is_float:
         return converted(_differentiable(w, kind, operand, windows, exact), exact, dtype)
     arguments = [
@@ -65,6 +69,12 @@ def _differentiable(
         arguments = ", ".join([operand, start, reducer, *_places(windows), dilations[1]])
         return f"{w.module.helper('reduce_slices')}({arguments})"
     return f"lax.reduce_window({', '.join([operand, start, reducer, *_places(windows), *dilations])})"
+
+
+def _is_apart_in_windows(windows: Sequence[Window]) -> bool:
+    """Whether some windows have several elements that are put apart before. XLA's CPU backend asks in each place of a
+    window whether there is one, and takes longer than if zeros are between them."""
+    return any(1 < d.base_dilation < d.size for d in windows)
 
 
 def _only_cut(windows: Sequence[Window]) -> bool:
