@@ -46,7 +46,7 @@ from spmdc.frontends.jax import custom_partitioning
 from spmdc.frontends.jax.annotations import annotating
 from spmdc.frontends.jax.device_calls import lowered_call
 from spmdc.frontends.jax.inspections import lowered_inspection
-from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
+from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import outermost, text_of
 from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
@@ -85,6 +85,8 @@ def from_jax(
     mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
     own = mesh_of(mesh) if mesh is not None else None
     platform = platform_on(mesh)
+    if mesh is not None and is_explicit(mesh) and static_argnames is None:
+        args = _typed(args, in_shardings, mesh, static_argnums)
     with entered(mesh), annotating(own):
         lowered = Lowering(
             function, args, kwargs, static_argnums, static_argnames, platform=platform, keeps_stops=True
@@ -95,6 +97,30 @@ def from_jax(
     given += [None] * len(jax.tree.leaves(keywords))
     returned = placements(out_shardings, lowered.out_info, "out_shardings")
     return annotate(program, given, returned)
+
+
+def _typed(
+    args: tuple[Any, ...], in_shardings: Any, mesh: MeshLike, static_argnums: int | Sequence[int] | None
+) -> tuple[Any, ...]:
+    """The arguments with the types that their shardings mean on a mesh with Explicit axes, as `jax.jit` gives to arrays
+    that lie so. Without, the types would say that all devices have them."""
+    static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums or ()
+    fixed = {i % max(len(args), 1) for i in static}
+    dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
+    tree: Any
+    leaves, tree = jax.tree.flatten(dynamic)
+    placed = placements(in_shardings, dynamic, "in_shardings")
+    types = [in_type(p, mesh, getattr(x, "shape", ())) for x, p in zip(leaves, placed, strict=True)]
+    typed = iter(tree.unflatten(map(_of_type, leaves, types)))
+    return tuple(a if i in fixed else next(typed) for i, a in enumerate(args))
+
+
+def _of_type(leaf: Any, sharding: NamedSharding | None) -> Any:
+    is_array = isinstance(leaf, np.ndarray | jax.ShapeDtypeStruct | jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    if sharding is None or not is_array or isinstance(getattr(leaf, "sharding", None), NamedSharding):
+        return leaf
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
 
 
 class Lowering:

@@ -296,3 +296,23 @@ def test_an_ambiguous_op_is_reported_even_if_the_function_needs_the_types_of_oth
 
     with jax.set_mesh(EXPLICIT), pytest.raises(ShardingTypeError, match="ambiguous"):
         spmdc.jit(product)(placed(EXPLICIT, "x", "y"), placed(EXPLICIT, "y"))
+
+
+def test_from_jax_types_arguments_as_their_shardings_say_on_explicit_axes() -> None:
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    seen: list[str] = []
+
+    def function(n: int, a: jax.Array, rest: dict[str, Any]) -> Any:
+        seen.append(str(jax.typeof(a)))
+        return jax.nn.relu(a * n) + rest["b"], rest["odd"]
+
+    of: Any = jax.ShapeDtypeStruct
+    rest = {"b": np.zeros((8,), np.float32), "odd": of((7,), np.float32)}
+    specs = {"b": P("y"), "odd": P("y")}
+    program = spmdc.from_jax(
+        function, 3, of((16, 8), np.float32), rest,
+        mesh=mesh, in_shardings=(P("x", "y"), specs), out_shardings=(P("x", "y"), P("y")), static_argnums=0,
+    )  # fmt: skip
+    assert seen == ["float32[16@x,8@y]"]
+    assert [str(p.type) for p in program.main.params] == ["f32[16, 8]", "f32[8]", "f32[7]"]
+    assert spmdc.partition(program).received_bytes() == 0
