@@ -7,16 +7,16 @@ annotations, and last the rest. Axes are only ever added, minor to those that a 
 value changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; a tensor that has more axes, if the other is gathered for less than it would be moved; the factor that
-more tensors share; the tensor that does not only repeat the elements of smaller ones; more axes; the indices by which
-the op looks elements up in another tensor; the larger tensor; the factor that is not reduced later; operand order. What
-loses an axis keeps its other axes. A result lacks the factors along which elements are looked up. Unless all tensors
-share a factor that could take the axis, it follows the others as if these were not claimed: with tokens and a
-vocabulary split over the same axes, embeddings are split as the tokens are. The size of a tensor that a loop computes
-anew in each iteration is that of all iterations, since it would be sent in each, unless the axis would only cause a
-reduction of its users in each iteration. At last, a tensor on which the axis is still free follows the factor that
-lost, if that saves bytes: fewer arrive of parameters, or fewer are received. Otherwise a result may take the axis along
-a dim, such as that of a batch, that it shares with an operand of which the op reduces the dim that the axis splits.
+user priority; a tensor that has more axes, if the other is gathered for no more than it would be moved for; the factor
+that more tensors share; the tensor that does not only repeat the elements of smaller ones; more axes; the indices by
+which the op looks elements up in another tensor; the larger tensor; the factor that is not reduced later; operand
+order. A result lacks the factors along which elements are looked up. Unless all tensors share a factor that could take
+the axis, it follows the others as if these were not claimed: with tokens and a vocabulary split over the same axes,
+embeddings are split as the tokens are. The size of a tensor that a loop computes anew in each iteration is that of all
+iterations, since it would be sent in each, unless the axis would only cause a reduction of its users in each iteration.
+At last, a tensor on which the axis is still free follows the factor that lost, if that saves bytes: fewer arrive of
+parameters, or fewer are received. Otherwise a result may take the axis along a dim, such as that of a batch, that it
+shares with an operand of which the op reduces the dim that the axis splits.
 
 Every axis on every value keeps its reason.
 """
@@ -24,7 +24,6 @@ Every axis on every value keeps its reason.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -304,8 +303,7 @@ class _Propagation:
 
     def _claims(self, node: Node, among: Collection[int] | None = None) -> list[Claim]:
         """The axes over which each of the node's tensors splits a factor, or each one in `among`."""
-        claims: list[Claim] = []
-        others: list[Claim] = []
+        claims, others = list[Claim](), list[Claim]()
         relation, level = node.relation, self.level
         batch_only = level < 3 and relation.level > 0
         for position, (value, tensor) in enumerate(zip(node.tensors, relation.sides, strict=True)):
@@ -327,19 +325,22 @@ class _Propagation:
         return claims
 
     def _outweighed(self, node: Node, claims: Sequence[Claim]) -> Collection[Claim]:
-        """The claims of operands that are gathered for no more than it takes to move the axes between their factor and
+        """The claims of tensors that are gathered for no more than it takes to move the axes between their factor and
         another one on a tensor that has these and more on that other one."""
-        found: set[Claim] = set()
         if node.op is None or _have_one_factor_each(claims):
-            return found
+            return ()
         size = [local_bytes(v, self.states[v]) * self.iterations.get(v, 1) for v in node.tensors]
-        for claim, other in itertools.permutations(claims, 2):
-            (position, f, axes), (more_at, g, more) = claim, other
-            if f != g and position < node.relation.given and set(axes) < set(more):
-                parts = axes_size(axes)
-                if size[position] * (parts - 1) <= size[more_at] * (parts - 1) / parts:
-                    found.add(claim)
-        return found
+        largest: dict[Axes, dict[int, float]] = {}
+        for position, f, axes in claims:
+            found = largest.setdefault(axes, {})
+            found[f] = max(size[position], found.get(f, 0.0))
+        first = {axes: heapq.nlargest(2, of.items(), key=lambda item: item[1]) for axes, of in largest.items()}
+
+        def moved(f: int, axes: Axes) -> float:
+            others = (item for more, items in first.items() if set(axes) < set(more) for item in items)
+            return max((n for g, n in others if g != f), default=-1.0)
+
+        return {claim for claim in claims if size[claim[0]] * axes_size(claim[2]) <= moved(*claim[1:])}
 
     def _settled(self, node: Node, claims: list[Claim]) -> dict[int, tuple[Axes, int]]:
         """For each claimed factor the axes that it should be split over, and the position of the tensor that they come
@@ -356,9 +357,9 @@ class _Propagation:
             for axis in axes:
                 if taken.get(axis, f) != f:
                     self.contested.add(node.number)
-                else:
-                    free.append(axis)
-            if len(free) > len(current) and tuple(free[: len(current)]) == current:
+                    break
+                free.append(axis)
+            if len(free) > len(current):
                 wanted[f] = (tuple(free), position)
                 taken.update(dict.fromkeys(free, f))
         return wanted

@@ -398,7 +398,7 @@ def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
             "4, 2, 64",
             'einsum("ebk,esk->ebs", a, b)',
             "a dim 0",
-            "a tensor with more axes goes before one that is gathered for less than it would be moved",
+            "a tensor with more axes goes before one that is gathered for no more bytes",
         ),
     ],
 )
@@ -411,14 +411,19 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     assert f"the former is kept: {rule}" in reasons
 
 
-def test_what_loses_an_axis_keeps_the_others() -> None:
-    text = """
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_tokens_stay_where_small_experts_are_gathered_through_layers_and_gradients(layers: int) -> None:
+    weights = ", ".join(f"w{i}: f32[4@x, 8, 8]" for i in range(layers))
+    body = "h"
+    for i in range(layers):
+        body = f'relu(einsum("egcm,emf->egcf", {body}, w{i}))'
+    program = spmdc.parse(f"""
         mesh (x=2, y=4)
-        def main(a: f32[4@x, 64, 128], b: f32[4, 16@(x,y), 64]) -> (r: f32[4, 16, 128]) {
-          r = einsum("eko,etk->eto", a, b)
-          return r
-        }"""
-    assert shardings(text)["r"] == "f32[4@x, 16@y, 128]"
+        def main(h: f32[4, 64@(x, y), 16, 8], {weights}) -> (r: f32[4, 64@(x, y), 16, 8]) {{ return {body} }}""")
+    assert spmdc.partition(program).received_bytes() == layers * 4 * 8 * 8 // 2 * 4
+    gradient = spmdc.gradient(program, [f"w{i}" for i in range(layers)], "r")
+    sent = {c.kind for c in spmdc.partition(gradient).collectives()}
+    assert sent <= {"all_gather", "reduce_scatter", "all_reduce"}
 
 
 def test_of_two_alike_sums_only_the_one_of_a_broadcast_is_settled_by_it() -> None:
