@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip bench-gpu bench-eight-gpus papers paper-costs paper-figures clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip bench-gpu bench-eight-gpus soak-gpu papers paper-costs paper-figures clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -61,6 +61,9 @@ bench-gpu: $(VENV)-gpu/.gpu
 # What eight GPUs receive and take beside XLA's partitioner: one is enough, and JAX stands in for the others.
 bench-eight-gpus: $(VENV)-gpu/.gpu
 	$(VENV)-gpu/bin/python tests/benchmarks/gpu/eight_gpus.py $(CASES) $(if $(WRITE),--write)
+
+soak-gpu: $(VENV)-gpu/.gpu
+	$(VENV)-gpu/bin/python tests/benchmarks/gpu/random_programs.py --seconds=$(or $(SECONDS),300)
 
 # The papers' models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
 papers: $(VENV)-tpu/.tpu
