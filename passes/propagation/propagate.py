@@ -329,7 +329,7 @@ class _Propagation:
         another one on a tensor that has these and more on that other one."""
         if node.op is None or _have_one_factor_each(claims):
             return ()
-        size = [local_bytes(v, self.states[v]) * self.iterations.get(v, 1) for v in node.tensors]
+        size = [local_bytes(v, self.states[v]) for v in node.tensors]
         largest: dict[Axes, dict[int, float]] = {}
         for position, f, axes in claims:
             found = largest.setdefault(axes, {})
