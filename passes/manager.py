@@ -126,14 +126,17 @@ class MakePlan:
         return replace(state, program=plan.program, propagated=propagated, plan=plan, warnings=warnings)
 
     def _cheapest(self, propagated: Propagated) -> tuple[Propagated, Plan]:
-        """The plan, and the propagated program that it is made of: with or without splits of which propagation can only
-        estimate what they save. On a network, whose message latencies are known, times decide, and bytes otherwise."""
-        plan = self._planned(propagated)
-        if propagated.otherwise is None:
-            return propagated, plan
-        other = propagated.otherwise()
-        ways = (other, self._planned(other)), (replace(propagated, otherwise=None), plan)
-        return min(ways, key=lambda way: self._weight(way[1]))
+        """The plan, and the propagated program that it is made of: one of the ways to propagate it, with or without
+        splits of which propagation can only estimate what they save. On a network, whose message latencies are known,
+        times decide, and bytes otherwise."""
+        ways = [(propagated, self._planned(propagated))]
+        while (otherwise := ways[-1][0].otherwise) is not None:
+            other = otherwise()
+            ways.append((other, self._planned(other)))
+        if len(ways) == 1:
+            return ways[0]
+        found, plan = min(reversed(ways), key=lambda way: self._weight(way[1]))
+        return replace(found, otherwise=None), plan
 
     def _weight(self, plan: Plan) -> float:
         machine = self.options.machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ir.mesh import Axes
+from ir.mesh import Axes, AxisRef
 from ir.program import Value
 from passes.factors import factors_of_dims
 from passes.propagation.nodes import Node, State
@@ -71,3 +71,16 @@ def _settled(
         rule = next((rule for rule, mine, other in rules if mine != other), "") if won[0] < first else EARLIER
         chosen, rejected = place(won[1], won[3]), place(f, position)
         yield Conflict(node.op.name, node.op.span, won[2], chosen, axes, rejected, rule, tensors, weighed)
+
+
+def have_one_factor_each(claims: Iterable[Claim]) -> bool:
+    """Whether no axis is claimed by several factors."""
+    owner: dict[AxisRef, int] = {}
+    return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
+
+
+def agree(claims: Iterable[Claim]) -> bool:
+    """Whether all claims of a factor begin with the same axes. They are in the order of their precedence, in which more
+    axes go first."""
+    longest: dict[int, Axes] = {}
+    return all(longest.setdefault(f, axes)[: len(axes)] == axes for _, f, axes in claims)

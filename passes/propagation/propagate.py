@@ -34,7 +34,7 @@ from ir.ops.declaration import TensorFactors
 from ir.program import Function, Program, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dims
-from passes.propagation.conflicts import Claim, conflicts_at
+from passes.propagation.conflicts import Claim, agree, conflicts_at, have_one_factor_each
 from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
@@ -50,13 +50,17 @@ def propagate(program: Program) -> Propagated:
 
     A function that is called where other axes are manual than elsewhere becomes one function for each place.
     """
-    return _propagated(one_context_each(program), beside=True)
+    return _propagated(one_context_each(program))
 
 
-def _propagated(program: Program, *, beside: bool) -> Propagated:
-    propagation = _spread(program, beside=beside)
+def _propagated(program: Program, *, beside: bool = True, at_once: bool = False) -> Propagated:
+    propagation = _spread(program, beside=beside, at_once=at_once)
     found = propagation.finish()
-    return replace(found, otherwise=lambda: _propagated(program, beside=False)) if propagation.split_beside else found
+    if propagation.has_yielded and not at_once:
+        return replace(found, otherwise=lambda: _propagated(program, beside=beside, at_once=True))
+    if propagation.split_beside:
+        return replace(found, otherwise=lambda: _propagated(program, beside=False, at_once=at_once))
+    return found
 
 
 Boundary = tuple[tuple[Axes, ...], ...]
@@ -79,8 +83,9 @@ def boundaries(program: Program) -> dict[str, Boundary]:
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
 
 
-def _spread(program: Program, *, beside: bool = True) -> _Propagation:
-    """Propagates until nothing changes. Results may be split beside the factors that are claimed if `beside`.
+def _spread(program: Program, *, beside: bool = True, at_once: bool = False) -> _Propagation:
+    """Propagates until nothing changes. Results may be split beside the factors that are claimed if `beside`. If all
+    factors propagate `at_once`, batch dims do not go before others.
 
     A dim of several factors may be split over an axis of which each factor can take a part, as by a reshape to fewer
     rows than devices. Then the axis is cut there and propagation starts again, at most as often as the axes of the mesh
@@ -88,7 +93,7 @@ def _spread(program: Program, *, beside: bool = True) -> _Propagation:
     """
     sub_axes = find_sub_axes(program)
     while True:
-        propagation = _Propagation(PropagationGraph(program, sub_axes), beside=beside)
+        propagation = _Propagation(PropagationGraph(program, sub_axes), beside=beside, at_once=at_once)
         propagation.spread()
         cut = sub_axes.cut_at(propagation.cuts)
         if cut is sub_axes:
@@ -97,8 +102,11 @@ def _spread(program: Program, *, beside: bool = True) -> _Propagation:
 
 
 class _Propagation:
-    def __init__(self, graph: PropagationGraph, *, beside: bool) -> None:
+    def __init__(self, graph: PropagationGraph, *, beside: bool, at_once: bool) -> None:
         self.graph = graph
+        self.levels: Sequence[Level] = [level for level, _ in LEVELS if level in (0, 3) or not at_once]
+        self.has_yielded = False
+        """Whether a batch dim did not take an axis because its tensor is gathered for no more bytes."""
         self.beside = beside
         """Whether results may be split beside the factors that are claimed."""
         self.split_beside = False
@@ -133,7 +141,7 @@ class _Propagation:
         priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
         for priority in priorities:
             self._admit(priority)
-            for level, _ in LEVELS:
+            for level in self.levels:
                 self.level = level
                 self._enqueue_all()
                 self._drain()
@@ -204,7 +212,7 @@ class _Propagation:
                 return known
         claims = self._claims(node)
         possible = list(self._targets(node, claims))
-        if key is not None and _have_one_factor_each(claims) and _agree(claims):
+        if key is not None and have_one_factor_each(claims) and agree(claims):
             possible = [(i, axes, wanted) for i, axes, wanted in possible if self._is_more(node, i, axes)]
             self.spreadings[key] = possible
         return possible
@@ -321,13 +329,14 @@ class _Propagation:
                 (others if batch_only and f not in relation.batch else claims).append((position, f, axes))
         if others and claims:
             outweighed = self._outweighed(node, [*claims, *others])
+            self.has_yielded = self.has_yielded or bool(outweighed)
             claims = [claim for claim in claims if claim not in outweighed]
         return claims
 
     def _outweighed(self, node: Node, claims: Sequence[Claim]) -> Collection[Claim]:
         """The claims of tensors that are gathered for no more than it takes to move the axes between their factor and
         another one on a tensor that has these and more on that other one."""
-        if node.op is None or _have_one_factor_each(claims):
+        if node.op is None or have_one_factor_each(claims):
             return ()
         size = [local_bytes(v, self.states[v]) for v in node.tensors]
         largest: dict[Axes, dict[int, float]] = {}
@@ -382,7 +391,7 @@ class _Propagation:
         """The claimed factors that are reduced here or by all users of the results, unless all claimed factors are:
         what an axis saves on one of them here is sent when it is reduced, in each iteration of the loops around. If
         there are none, the factors over which a maximum or another extreme is taken on the way."""
-        if node.op is None or _have_one_factor_each(claims):
+        if node.op is None or have_one_factor_each(claims):
             return ()
         factors = {f for _, f, _ in claims}
         here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
@@ -585,16 +594,3 @@ def _earliest(some: tuple[Reason, ...], others: tuple[Reason, ...]) -> tuple[Rea
 def _alone(tensor: TensorFactors) -> set[int]:
     """The factors of a tensor's dims that have no other."""
     return {dim[0] for dim in tensor if len(dim) == 1}
-
-
-def _have_one_factor_each(claims: Iterable[Claim]) -> bool:
-    """Whether no axis is claimed by several factors."""
-    owner: dict[AxisRef, int] = {}
-    return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
-
-
-def _agree(claims: Iterable[Claim]) -> bool:
-    """Whether all claims of a factor begin with the same axes. They are in the order of their precedence, in which more
-    axes go first."""
-    longest: dict[int, Axes] = {}
-    return all(longest.setdefault(f, axes)[: len(axes)] == axes for _, f, axes in claims)
