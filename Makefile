@@ -62,6 +62,7 @@ bench-gpu: $(VENV)-gpu/.gpu
 bench-eight-gpus: $(VENV)-gpu/.gpu
 	$(VENV)-gpu/bin/python tests/benchmarks/gpu/eight_gpus.py $(CASES) $(if $(WRITE),--write)
 
+# Random programs on a GPU beside the reference, for five minutes or as long as SECONDS=1000.
 soak-gpu: $(VENV)-gpu/.gpu
 	$(VENV)-gpu/bin/python tests/benchmarks/gpu/random_programs.py --seconds=$(or $(SECONDS),300)
 

@@ -128,7 +128,7 @@ class MakePlan:
     def _cheapest(self, propagated: Propagated) -> tuple[Propagated, Plan]:
         """The plan, and the propagated program that it is made of: one of the ways to propagate it, with or without
         splits of which propagation can only estimate what they save. On a network, whose message latencies are known,
-        times decide, and bytes otherwise."""
+        times decide, and bytes otherwise; of equal ones, the last is used."""
         ways = [(propagated, self._planned(propagated))]
         while (otherwise := ways[-1][0].otherwise) is not None:
             other = otherwise()

@@ -35,9 +35,7 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
         operand = f"lax.pad({operand}, {start}, {edges})"
         windows = tuple(replace(d, low=0, high=0, base_dilation=1) for d in windows)
     if _is_apart_in_windows(windows) and not w.module.is_for_others:
-        edges = tuple_text((0, 0, d.base_dilation - 1) for d in windows)
-        operand = f"lax.pad({operand}, {start}, {edges})"
-        windows = tuple(replace(d, base_dilation=1) for d in windows)
+        operand, windows = _put_apart(operand, start, windows)
     if w.module.is_differentiated and exact.is_float:
         return converted(_differentiable(w, kind, operand, windows, exact), exact, dtype)
     arguments = [
@@ -62,13 +60,18 @@ def _differentiable(
     start = f"np.array({number_text(neutral_of(kind, dtype), dtype)}, {dtype_text(dtype)})"
     reducer = _REDUCERS[kind]
     if kind != "sum" and any(d.base_dilation != 1 for d in windows):
-        operand = f"lax.pad({operand}, {start}, {tuple_text((0, 0, d.base_dilation - 1) for d in windows)})"
-        windows = tuple(replace(d, base_dilation=1) for d in windows)
+        operand, windows = _put_apart(operand, start, windows)
     dilations = [tuple_text(d.base_dilation for d in windows), tuple_text(d.dilation for d in windows)]
     if kind == "prod" or (kind != "sum" and any(d.dilation != 1 for d in windows)):
         arguments = ", ".join([operand, start, reducer, *_places(windows), dilations[1]])
         return f"{w.module.helper('reduce_slices')}({arguments})"
     return f"lax.reduce_window({', '.join([operand, start, reducer, *_places(windows), *dilations])})"
+
+
+def _put_apart(operand: str, fill: str, windows: Sequence[Window]) -> tuple[str, tuple[Window, ...]]:
+    """The operand with `fill` between the elements that its windows put apart, and windows over that."""
+    padded = f"lax.pad({operand}, {fill}, {tuple_text((0, 0, d.base_dilation - 1) for d in windows)})"
+    return padded, tuple(replace(d, base_dilation=1) for d in windows)
 
 
 def _is_apart_in_windows(windows: Sequence[Window]) -> bool:
