@@ -47,7 +47,7 @@ def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
 
 
 def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The Cholesky factor, and 0, or another number if there is none: then each of its elements is NaN."""
+    """The Cholesky factor, and 0, or another number if there is none: then its first element is NaN."""
     (operand,) = scope.operands(op)
     factor = scope.emit("cholesky", operand, lower=_letter(op, scope, "uplo", "LU") == "L")
     *batch, n, _ = operand.shape
