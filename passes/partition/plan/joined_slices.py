@@ -51,8 +51,8 @@ def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
     seconds = _Seconds(program, options)
     became: dict[Op, Sequence[Op]] = {op: (_shifted(op, shift),) for op, shift in shifted.items()}
     for op, parts in joined.items():
-        cut = [makers[v] for v in dict.fromkeys(op.operands) if v in makers and set(uses.users[v]) == {op}]
-        slices = [made for made in cut if any(part.source in made.operands for part in parts)]
+        cut = dict.fromkeys(v for v, part in zip(op.operands, parts, strict=True) if part.source is not v)
+        slices = [makers[v] for v in cut if set(uses.users[v]) == {op}]
         together = _joined(op, parts, names)
         rows = _rows_received(op, parts, slices)
         costs = rows if rows is not None else (seconds.of(together), seconds.of((*slices, op)))
