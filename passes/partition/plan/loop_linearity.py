@@ -90,7 +90,8 @@ class LinearParts:
         return [op.operands[position] for position in sorted(signature_of(op).commuting)]
 
     def wants(self, sharding: ClosedSharding) -> Mapping[Value, ClosedSharding]:
-        """The shardings that the values of the line should have if the next value is to have this one."""
+        """The shardings that the values of the line should have if the next value is to have this one. A tensor from
+        which only a part is taken has its own, unless it is a partial sum."""
         found = self._wants.get(sharding)
         if found is None:
             found = self._wants[sharding] = self._found_wants(sharding)
@@ -120,7 +121,8 @@ class LinearParts:
         factors = factors_of_dims(rule, rule.results[op.results.index(value)], sharding.axes)
         for operand, tensor in zip(op.operands, rule.operands, strict=True):
             dims = dims_of_factors(rule, tensor, factors)
-            if dims is not None:
+            is_cut = operand.type.size > value.type.size
+            if dims is not None and not (is_cut and not sharding.partial):
                 yield operand, ClosedSharding(dims, sharding.partial)
 
     def natural(self, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
