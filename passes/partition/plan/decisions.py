@@ -45,7 +45,7 @@ class _AskedOp:
     rules: tuple[FactorRule, ...]
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
-    at_once: tuple[int, ...]
+    at_once: tuple[float, ...]
     remains: tuple[float, ...]
     repeated: tuple[int, ...]
     answers: dict[object, Decision]
@@ -91,7 +91,7 @@ class Decisions:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         shared = tuple([facts.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
         used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
-        at_once = tuple([facts.summands.get(v, 1) for v in op.results])
+        at_once = tuple([facts.summands.get(v, 1) / facts.narrowed_behind.get(v, 1.0) for v in op.results])
         remains = tuple([facts.remains.get(v, 1.0) for v in op.results])
         repeated = repeated_operands(op)
         key = signature, shared, used, at_once, remains, repeated

@@ -21,7 +21,13 @@ from passes.partition.plan.pending_reductions import (
     sums_over_devices,
     wanted_whole,
 )
-from passes.partition.plan.recompute import only_narrowed, read_by_products, remains_of, uses_by_any_name
+from passes.partition.plan.recompute import (
+    narrowed_behind,
+    only_narrowed,
+    read_by_products,
+    remains_of,
+    uses_by_any_name,
+)
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
@@ -82,6 +88,11 @@ class Facts:
     def remains(self) -> Mapping[Value, float]:
         """For values that are only reduced along dims, the share of their bytes that remains."""
         return remains_of(self.program)
+
+    @cached_property
+    def narrowed_behind(self) -> Mapping[Value, float]:
+        """For values that are only converted to fewer bytes, the share of an all_reduce's bytes that is left then."""
+        return narrowed_behind(self.program)
 
     @cached_property
     def summands(self) -> Mapping[Value, int]:

@@ -157,6 +157,23 @@ def remains_of(program: Program) -> Mapping[Value, float]:
     return {value: nbytes / value.type.nbytes for value, nbytes in found.items() if nbytes < value.type.nbytes}
 
 
+def narrowed_behind(program: Program) -> Mapping[Value, float]:
+    """For values whose only use converts their elements to fewer bytes, perhaps behind ops that arrange them in another
+    way, the share of an all_reduce's bytes that is left if the conversion is between its halves: what is scattered has
+    the wider type, and what is gathered the narrower one."""
+    uses, found = uses_of(program), dict[Value, float]()
+    for region in all_regions(program):
+        for op in reversed(region.ops):
+            if len(op.operands) != 1 or len(op.results) != 1 or uses.count(op.operands[0]) != 1:
+                continue
+            (operand,), result = op.operands, op.result
+            if _narrows(op):
+                found[operand] = (1 + result.dtype.nbytes / operand.dtype.nbytes) / 2
+            elif result in found and OPS[op.name].family == "layout" and result.type.size == operand.type.size:
+                found[operand] = found[result]
+    return found
+
+
 def only_narrowed(program: Program) -> frozenset[Value]:
     """The annotated values whose only uses convert their elements to fewer bytes."""
     uses = uses_of(program)

@@ -53,12 +53,13 @@ class StrategyQuery:
     without communication. `shares` says how often a reshard of each operand runs for one run of the op: in front of a
     loop it runs once. An operand that is `shared` serves other ops too, and its gather counts once for all of them. A
     result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
-    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending. `remains` is
-    the share of each result's bytes that is left to be resharded: less than 1 if it is only reduced along dims.
-    `shared` is empty if no loop rotates operands, and `used` if no op combines candidates. An operand that has
-    `origins` can be computed from these, wherever they are brought; `origins` is empty if none has any. If operands are
-    the same value, `repeated` has for each operand the first that is the same. If reductions are pending, `identity_of`
-    has for each operand the kind of those that it is the identity of, as zeros are of a sum.
+    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending: more if it is
+    converted to fewer bytes before all devices have it. `remains` is the share of each result's bytes that is left to
+    be resharded: less than 1 if it is only reduced along dims. `shared` is empty if no loop rotates operands, and
+    `used` if no op combines candidates. An operand that has `origins` can be computed from these, wherever they are
+    brought; `origins` is empty if none has any. If operands are the same value, `repeated` has for each operand the
+    first that is the same. If reductions are pending, `identity_of` has for each operand the kind of those that it is
+    the identity of, as zeros are of a sum.
     """
 
     op: Op
@@ -71,7 +72,7 @@ class StrategyQuery:
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
     reduced: bool = False
-    summed: tuple[int, ...] = ()
+    summed: tuple[float, ...] = ()
     origins: tuple[tuple[Origin, ...], ...] = ()
     repeated: tuple[int, ...] = ()
     remains: tuple[float, ...] = ()
