@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ir.mesh import Axes, AxisRef
+from ir.mesh import Axes, AxisRef, axes_size
 from ir.program import Value
 from passes.factors import factors_of_dims
 from passes.propagation.nodes import Node, State
 from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
+from passes.propagation.traffic import local_bytes
 
 Claim = tuple[int, int, Axes]
 """A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
@@ -84,3 +85,35 @@ def agree(claims: Iterable[Claim]) -> bool:
     axes go first."""
     longest: dict[int, Axes] = {}
     return all(longest.setdefault(f, axes)[: len(axes)] == axes for _, f, axes in claims)
+
+
+def outweighed(
+    node: Node, claims: Collection[Claim], states: Mapping[Value, State], repeating: Collection[Value]
+) -> Collection[Claim]:
+    """The claims of the node that it takes no more bytes to give up than to satisfy: to gather the tensor over the axis
+    that is claimed for another factor too, and over those minor to it, instead of moving a tensor that claims it for
+    that. One of those `repeating` the elements of smaller ones need not be moved, nor a table in which indices look
+    elements up.
+    """
+    if node.op is None or have_one_factor_each(claims):
+        return ()
+    moved: dict[AxisRef, list[tuple[int, float]]] = {}
+    for position, f, axes in claims:
+        value = node.tensors[position]
+        if value not in repeating:
+            for axis in axes:
+                moved.setdefault(axis, []).append((f, local_bytes(value, states[value])))
+
+    def is_outweighed(claim: Claim) -> bool:
+        position, f, axes = claim
+        if position in node.relation.indices:
+            return False
+        others = [[nbytes for g, nbytes in moved.get(axis, ()) if g != f] for axis in axes]
+        lost = next((i for i, found in enumerate(others) if found), None)
+        if lost is None:
+            return False
+        value = node.tensors[position]
+        gathered = min(value.type.nbytes, local_bytes(value, states[value]) * axes_size(axes[lost:]))
+        return gathered <= max(nbytes for found in others for nbytes in found)
+
+    return {claim for claim in claims if is_outweighed(claim)}

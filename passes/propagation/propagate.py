@@ -7,7 +7,7 @@ annotations, and last the rest. Axes are only ever added, minor to those that a 
 value changes at most as often as there are axes, and propagation is linear in the program.
 
 When tensors of an op disagree on a factor, or two factors claim an axis, the conflict is settled by, in this order:
-user priority; a tensor that has more axes, if the other is gathered for no more than it would be moved for; the factor
+user priority; the tensor that takes more to move, if the other is gathered for no more than that; the factor
 that more tensors share; the tensor that does not only repeat the elements of smaller ones; more axes; the indices by
 which the op looks elements up in another tensor; the larger tensor; the factor that is not reduced later; operand
 order. A result lacks the factors along which elements are looked up. Unless all tensors share a factor that could take
@@ -34,7 +34,7 @@ from ir.ops.declaration import TensorFactors
 from ir.program import Function, Program, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dims
-from passes.propagation.conflicts import Claim, agree, conflicts_at, have_one_factor_each
+from passes.propagation.conflicts import Claim, agree, conflicts_at, have_one_factor_each, outweighed
 from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
@@ -106,7 +106,8 @@ class _Propagation:
         self.graph = graph
         self.levels: Sequence[Level] = [level for level, _ in LEVELS if level in (0, 3) or not at_once]
         self.has_yielded = False
-        """Whether a batch dim did not take an axis because its tensor is gathered for no more bytes."""
+        """Whether a batch dim did not take an axis because its tensor is gathered for less than others would be moved
+        for."""
         self.beside = beside
         """Whether results may be split beside the factors that are claimed."""
         self.split_beside = False
@@ -328,28 +329,10 @@ class _Propagation:
                     continue
                 (others if batch_only and f not in relation.batch else claims).append((position, f, axes))
         if others and claims:
-            outweighed = self._outweighed(node, [*claims, *others])
-            self.has_yielded = self.has_yielded or bool(outweighed)
-            claims = [claim for claim in claims if claim not in outweighed]
+            lighter = outweighed(node, [*claims, *others], self.states, self._repeating)
+            self.has_yielded = self.has_yielded or bool(lighter)
+            claims = [claim for claim in claims if claim not in lighter]
         return claims
-
-    def _outweighed(self, node: Node, claims: Sequence[Claim]) -> Collection[Claim]:
-        """The claims of tensors that are gathered for no more than it takes to move the axes between their factor and
-        another one on a tensor that has these and more on that other one."""
-        if node.op is None or have_one_factor_each(claims):
-            return ()
-        size = [local_bytes(v, self.states[v]) for v in node.tensors]
-        largest: dict[Axes, dict[int, float]] = {}
-        for position, f, axes in claims:
-            found = largest.setdefault(axes, {})
-            found[f] = max(size[position], found.get(f, 0.0))
-        first = {axes: heapq.nlargest(2, of.items(), key=lambda item: item[1]) for axes, of in largest.items()}
-
-        def moved(f: int, axes: Axes) -> float:
-            others = (item for more, items in first.items() if set(axes) < set(more) for item in items)
-            return max((n for g, n in others if g != f), default=-1.0)
-
-        return {claim for claim in claims if size[claim[0]] * axes_size(claim[2]) <= moved(*claim[1:])}
 
     def _settled(self, node: Node, claims: list[Claim]) -> dict[int, tuple[Axes, int]]:
         """For each claimed factor the axes that it should be split over, and the position of the tensor that they come
@@ -375,14 +358,15 @@ class _Propagation:
 
     def _order(self, node: Node, claims: Sequence[Claim]) -> Callable[[Claim], tuple[int, ...]]:
         """The key by which a node's claims are ordered; `RULES` describes it in words."""
-        ending, relation, outweighed = self._ending(node, claims), node.relation, self._outweighed(node, claims)
+        ending, relation = self._ending(node, claims), node.relation
+        lighter = outweighed(node, claims, self.states, self._repeating)
 
         def order(claim: Claim) -> tuple[int, ...]:
             position, f, axes = claim
             value = node.tensors[position]
             size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
             finds = position in relation.indices
-            first = claim in outweighed, relation.ranks[f], value in self._repeating
+            first = claim in lighter, relation.ranks[f], value in self._repeating
             return *first, -len(axes), not finds, -size, f in ending, position
 
         return order

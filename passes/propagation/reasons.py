@@ -67,7 +67,7 @@ class Conflict:
 
 
 RULES = (
-    "a tensor with more axes goes before one that is gathered for no more bytes",
+    "a tensor goes before one that is gathered for no more bytes than the first is moved for",
     "a dim that all tensors of the op share goes first",
     "a tensor that does not repeat the elements of smaller ones goes first",
     "more axes go first",

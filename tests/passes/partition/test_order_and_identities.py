@@ -121,17 +121,19 @@ def test_new_axes_come_minor_to_those_of_an_annotation_or_not_at_all(said: str, 
     assert propagated(forward)["b"] == f"f32[16@{found}]"
 
 
-def test_batch_dims_speak_before_the_dims_of_a_larger_operand() -> None:
-    found = propagated(
-        """
+@pytest.mark.parametrize(("columns", "found"), [(12, "f32[8@d, 4, 12]"), (16, "f32[8, 4, 16@d]")])
+def test_batch_dims_speak_before_a_larger_operand_unless_their_own_is_gathered_for_less(
+    columns: int, found: str
+) -> None:
+    """Either 256 elements are gathered, or a fourth of the other operand's, 192 or 256, is moved."""
+    program = f"""
         mesh (d=4)
-        def main(a: f32[8@d, 4, 8], b: f32[8, 8, 512@d]) -> (y: f32[8, 4, 512]) {
+        def main(a: f32[8@d, 4, 8], b: f32[8, 8, {columns}@d]) -> (y: f32[8, 4, {columns}]) {{
           y = einsum("bij,bjk->bik", a, b)
           return y
-        }
+        }}
         """
-    )
-    assert found["y"] == "f32[8@d, 4, 512]"
+    assert propagated(program)["y"] == found
 
 
 def _devices(sharding: Sharding, dim: int) -> list[AxisRef]:
