@@ -70,6 +70,8 @@ class RegionBuilder:
         self.ops: list[Op] = []
         self.constants: MutableMapping[Value, Attr] = {}
         """The values of the constants in this region."""
+        self.undefined: set[Value] = set()
+        """The values of which any elements will do."""
         self.span = span
         self.cause = cause
 
@@ -151,6 +153,8 @@ class RegionBuilder:
         self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, cause or self.cause))
         if opname == "constant":
             self.constants[results[0]] = attrs["value"]
+        elif opname == "undefined":
+            self.undefined.update(results)
         return results
 
     def region(self, *results: Value) -> Region:

@@ -138,10 +138,11 @@ declare(
     "creation",
     0,
     lambda types, attrs: (_type_attr(attrs),),
-    None,
+    lambda op: _elements(op.result.shape, is_splat=True),
     (AttrDef("type", "type"),),
-    stages=("spmd",),
+    stages=("plan", "spmd"),
     doc="A tensor whose elements may be anything: padding that no real element of a result depends on.",
+    made_anywhere=True,
     in_kernels=InKernels.GIVEN,
 )
 

@@ -137,7 +137,9 @@ def exchange(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box,
 
 def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
     """The boxes that one op needs of several tensors, all split over the same axes, with the wanted elements only."""
-    boxes = [boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation) for r in requests]
+    asked = [(r, boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation)) for r in requests]
+    simple = [_at_constant_places(b, request, each) for request, each in asked]
+    requests, boxes = [request for request, _ in simple], [each for _, each in simple]
     ways = [hops(each, axes_size(axes)) for each in boxes]
     weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
     last = divided(tuple(way[-1] for way in ways), weights, axes_size(axes))
@@ -146,6 +148,16 @@ def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name
         request = _on_the_way(b, request, whole, way, weight, axes, name)
         found.append(_Writer(b, request, axes, way[-1], name or request.x.name).written(pieces))
     return found
+
+
+def _at_constant_places(b: RegionBuilder, request: Request, boxes: Boxes) -> tuple[Request, Boxes]:
+    """The exchange with all places constant, if that makes no difference to the first device, and only it needs a box,
+    or has elements: boxes then advance as shards do, or shards are as large as boxes advance."""
+    if boxes.receivers == 1 and request.fill is None:
+        return request, replace(boxes, step=boxes.chunk)
+    if request.box.every == 1 and boxes.n <= boxes.chunk < boxes.step:
+        return replace(request, x=resize(b, request.x, request.dim, boxes.step)), replace(boxes, chunk=boxes.step)
+    return request, boxes
 
 
 def cut(

@@ -1,4 +1,4 @@
-"""constant, iota, random_bits, rng_bit_generator: each device makes its own part."""
+"""constant, undefined, iota, random_bits, rng_bit_generator: each device makes its own part."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from passes.partition.shards import positions, shard_start, splat
 def constant(c: OpContext) -> Sequence[Value]:
     """A splat of the shard's shape; literals are never split."""
     return c.emit(value=c.op.attrs["value"], type=c.local_type())
+
+
+@partitions("undefined")
+def undefined(c: OpContext) -> Sequence[Value]:
+    """Nothing, of the shard's shape."""
+    return c.emit(type=c.local_type())
 
 
 @partitions("iota")

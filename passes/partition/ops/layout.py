@@ -129,16 +129,18 @@ def slice_(c: OpContext) -> Sequence[Value]:
 
 @partitions("pad", halo=pad_halo)
 def pad(c: OpContext) -> Sequence[Value]:
-    """A split dim either has no padding, or its box is exchanged and filled with the padding value."""
+    """A split dim either has no padding, or its box is exchanged and filled with the padding value, unless any will
+    do."""
     attrs = c.op.attrs
     x, value = c.operands
+    fill = None if value in c.builder.undefined else value
     low, high = list(ints_attr(attrs, "low")), list(ints_attr(attrs, "high"))
     interior = list(ints_attr(attrs, "interior") or (0,) * x.type.rank)
     for dim, axes in enumerate(c.strategy.results[0].axes):
         if not axes or not (low[dim] or high[dim] or interior[dim]):
             continue
         (need,) = pad_halo(c.op, dim, axes)
-        x = c.exchanged(need, of=x, fill=value)
+        x = c.exchanged(need, of=x, fill=fill)
         low[dim] = high[dim] = interior[dim] = 0
     if not any((*low, *high, *interior)):
         return (x,)

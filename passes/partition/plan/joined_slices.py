@@ -24,9 +24,9 @@ from passes.joined_parts import Part, Shift, parts_of, shift_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.sides import StrategyQuery
-from passes.partition.plan.static_starts import unseen
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.reshard.planner import Resharder
+from passes.partition.shards import padding_of
 from passes.rewrite import map_program
 from passes.signatures import signature_of
 from passes.sub_axes import find_sub_axes
@@ -160,7 +160,7 @@ def _joined(op: Op, parts: Sequence[Part], names: Names) -> Sequence[Op]:
     """The tensors that the parts are cut from, padded and cut to the result's shape, and selected by position."""
     dim, result = int_attr(op.attrs, "dim"), op.result
     b, sharding, n = RegionBuilder(names, span=op.span, cause=op.cause), result.sharding, result.shape[dim]
-    fill = b.op("constant", name="fill", value=unseen(result.dtype), type=TensorType((), result.dtype))
+    fill = padding_of(b, TensorType((), result.dtype))
     counter, none = result.type.with_dtype(s32), (0,) * result.type.rank
     position = b.op("iota", name="position", sharding=sharding, type=counter, dim=dim)
     joined: Value | None = None

@@ -20,9 +20,10 @@ from ir.ops import OPS
 from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
-from ir.types import DType, TensorType, s32
+from ir.types import TensorType, s32
 from passes.partition.plan.sides import ALONG
 from passes.partition.registry import Constants, Surroundings, rewrites
+from passes.partition.shards import padding_of
 from passes.signatures import signature_of
 
 _MAX_STEPS = 4
@@ -33,11 +34,6 @@ def constants_of(ops: Iterable[Op]) -> Constants:
     """The integer constants that these ops make."""
     found = ((op, constant_value(op)) for op in ops)
     return {op.result: int(n) for op, n in found if isinstance(n, int) and op.result.dtype.is_integer}
-
-
-def unseen(dtype: DType) -> float:
-    """An arbitrary number of that type, for elements that are never read."""
-    return False if dtype.kind == "pred" else 0 if dtype.has_zero else dtype.lowest
 
 
 @rewrites("dynamic_slice")
@@ -131,7 +127,7 @@ def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
     if not partial:
         return (replace(op, name="reshape", operands=(update,), attrs={"shape": x.shape}),)
     b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
-    fill = b.op("constant", name="fill", value=unseen(x.dtype), type=TensorType((), x.dtype))
+    fill = padding_of(b, TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))
     new = b.op("pad", update, fill, name=update.name, sharding=sharding, low=low, high=high)
     counter = x.type.with_dtype(s32)
