@@ -20,6 +20,7 @@ from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify, use_known_indices
 from passes.optimize.joining import join_collectives
 from passes.optimize.loop_invariants import hoist_collectives
+from passes.optimize.selected_pieces import select_pieces
 from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
@@ -211,6 +212,7 @@ def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
     return (
         Rewrite("reductions", lambda program: write_reductions(program, machine.laid_out(program.meshes))),
         Rewrite("loop-invariants", hoist_collectives),
+        Rewrite("pieces", select_pieces),
         Rewrite("cse", eliminate_common_subexpressions),
         Rewrite("dce", drop_unused),
         Rewrite("join", lambda program: join_collectives(program, machine.laid_out(program.meshes), limit)),
