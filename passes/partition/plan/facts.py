@@ -101,7 +101,8 @@ class Facts:
 
     @cached_property
     def shares(self) -> Mapping[Op, Sequence[float]]:
-        """For products that read an operand in the same way, the share of each in its gather, which serves all."""
+        """For products or lookups that read an operand in the same way, the share of each in its gather, which serves
+        all."""
         return shares_of_readers(self.program, self.shardings.propagated)
 
     @cached_property

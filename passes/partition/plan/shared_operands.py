@@ -1,7 +1,8 @@
-"""Operands that several products read in the same way, so that one gather serves all of them.
+"""Operands that several products or lookups read in the same way, so that one gather serves all of them.
 
-A product whose operand is split along a contracted dim can send its partial sums, or gather the operand. If several
-products of one operand gather it, as those that make queries, keys and values of the same tokens, it is sent once.
+A product whose operand is split along a contracted dim can send its partial sums, or gather the operand, and so can a
+lookup in a table that is split along the dims that indices address. If several products of one operand gather it, as
+those that make queries, keys and values of the same tokens, it is sent once; and so is a field that is interpolated.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from passes.signatures import signature_of
 
 
 def shares_of_readers(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Op, Sequence[float]]:
-    """For products that share an operand: the share of each in a gather of each operand, one of as many as there are in
-    a region that read it in the same way. They contract the same dims of it, and their other operands and their results
-    have the same types, and are sharded alike, by `sharding_of`."""
+    """For products or lookups that share an operand: the share of each in a gather of each operand, one of as many as
+    there are in a region that read it in the same way. They contract the same dims of it, and their other operands and
+    their results have the same types, and are sharded alike, by `sharding_of`."""
     found: dict[Op, list[float]] = {}
     names: dict[Value, Value] = {}
     for region in _regions(program):
@@ -27,7 +28,7 @@ def shares_of_readers(program: Program, sharding_of: Callable[[Value], ClosedSha
         for op in region.ops:
             if is_annotation(op):
                 names[op.result] = names.get(op.operands[0], op.operands[0])
-            if OPS[op.name].role is not InKernels.PRODUCT:
+            if op.name != "gather" and OPS[op.name].role is not InKernels.PRODUCT:
                 continue
             sharded = [(value.type, sharding_of(value)) for value in (*op.operands, *op.results)]
             for position, value in enumerate(op.operands):
