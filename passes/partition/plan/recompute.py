@@ -269,14 +269,19 @@ def computed_in(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSha
 
 def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue]) -> tuple[Leaf, ...]:
     """The tensors that the op's result is computed from, elementwise, and in which elements of some are repeated; none
-    if they are not smaller than the result."""
+    if they are not smaller than the result. What is concatenated is cut from whole tensors."""
     opdef = OPS[op.name]
-    if len(op.results) != 1 or not (opdef.family == "elementwise" or opdef.keeps_dims):
+    repeats = opdef.keeps_dims or op.name == "concatenate"
+    if len(op.results) != 1 or not (opdef.family == "elementwise" or repeats):
         return ()
     given = [partitioned[v] for v in op.operands]
-    if not opdef.keeps_dims and not any(operand.leaves for operand in given):
+    if not repeats and not any(operand.leaves for operand in given):
         return ()
-    places = {f: dim for dim, factors in enumerate(rule.results[0]) for f in factors}
+    places = {
+        f: dim if rule.factors[f].kind is FactorKind.PARALLEL else -1
+        for dim, factors in enumerate(rule.results[0])
+        for f in factors
+    }
     found: dict[Leaf, None] = {}
     size = 0
     for operand, tensor in zip(given, rule.operands, strict=True):

@@ -32,11 +32,13 @@ ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A smaller tensor whose elements an operand repeats: its type, for each of its dims the operand's dim along it, or
-    -1, and the shardings in which it exists."""
+    -1, and the shardings in which it exists. If it is used in place of the operand, `spared` are the seconds that were
+    spent on what is sent for the operand alone."""
 
     type: TensorType
     dims: tuple[int, ...]
     known: tuple[ClosedSharding, ...]
+    spared: float = 0.0
 
     def below(self, sharding: ClosedSharding) -> ClosedSharding:
         """The sharding from which the operand is computed in that one."""

@@ -432,13 +432,14 @@ class StrategySelector:
         return move.least
 
     def _from_origins(self, move: Move, seconds_of: SecondsOf) -> float:
-        """The time of bringing an operand's origins to where it is computed from them."""
+        """The time of bringing an operand's origins to where it is computed from them, less what is spared then."""
         if not move.origins:
             return math.inf
-        return sum(
+        brought = sum(
             min([seconds_of(o.type.shape, o.type.dtype.nbytes, have, o.below(move.target)) for have in o.known])
             for o in move.origins
         )
+        return max(0.0, brought - sum(o.spared for o in move.origins))
 
     def _planned_seconds(
         self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
