@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -31,3 +32,29 @@ def flattened(value: object) -> Flat:
         shape = (*shape, *sizes) if shape is not None and len(sizes) == 1 else None
         level = list(itertools.chain.from_iterable(rows)) if len(level) > 1 else level[0]
     return Flat(shape, level, kinds)
+
+
+def written(value: object) -> str:
+    """A number or nested tuples of numbers as they are written. That of the last tuples is known: passes ask for the
+    same ones again and again."""
+    return _written(_Same(value)) if isinstance(value, tuple) else repr(value)
+
+
+class _Same:
+    """Tuples that are one object. Their numbers are not compared."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+@functools.lru_cache(maxsize=32)
+def _written(same: _Same) -> str:
+    return repr(same.value)

@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 
-from ir.literals import Flat, flattened
+from ir.literals import Flat, flattened, written
 from ir.ops.declaration import (
     OPS,
     AttrDef,
@@ -70,15 +70,17 @@ def _check_number(value: Attr, dtype: DType) -> None:
 def are_all_numbers_of(literal: Flat, dtype: DType) -> bool:
     """Whether all of many numbers obviously belong to the type, without examining each."""
     _, numbers, kinds = literal
-    if not kinds <= {bool, int, float} or dtype.is_complex:
+    if not kinds <= ({bool, int, float, complex} if dtype.is_complex else {bool, int, float}):
         return False
-    if dtype.is_float:
+    if dtype.is_complex:
+        lowest, highest, fits = -sys.float_info.max, sys.float_info.max, True
+    elif dtype.is_float:
         lowest, highest = -sys.float_info.max, sys.float_info.max
         fits = _holds_usual(dtype, float in kinds)
     else:
         lowest, highest = dtype.lowest, dtype.highest
         fits = float not in kinds
-    integers = numbers if float not in kinds else [n for n in numbers if type(n) is int] if int in kinds else ()
+    integers = numbers if kinds <= {bool, int} else [n for n in numbers if type(n) is int] if int in kinds else ()
     return fits and (not integers or (lowest <= min(integers) and max(integers) <= highest))
 
 
@@ -128,7 +130,7 @@ declare(
     (AttrDef("value", "value"), AttrDef("type", "type")),
     doc="A number for every element, or a nested list of the result's shape.",
     made_anywhere=True,
-    meaning=lambda attrs: repr(attrs["value"]),
+    meaning=lambda attrs: written(attrs["value"]),
     in_kernels=InKernels.GIVEN,
 )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, ParamSpec
 
+from ir.literals import written
 from ir.mesh import Axes, Mesh
 from ir.ops.boxes import Round
 from ir.program import Attr, Op, Stage
@@ -390,7 +391,7 @@ class OpDef:
     def numbers(self, attrs: Attrs) -> tuple[str, ...]:
         """The numbers among the attributes as they are written: 0.0 and -0.0 are equal numbers, but different
         constants."""
-        return tuple([repr(attrs.get(name)) for name in self._numbers]) if self._numbers else ()
+        return tuple([written(attrs.get(name)) for name in self._numbers]) if self._numbers else ()
 
     def sources(self, op: Op) -> tuple[int, ...]:
         """The operands whose elements make up the results, if the op only moves elements: it then commutes with any

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import zlib
+from typing import Any
 
 import numpy as np
 
+from ir.literals import flattened
 from ir.ops.creation import generator_split, generator_steps
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Attr, Op, Value
@@ -27,8 +29,7 @@ def _constant(w: FunctionWriter, op: Op) -> str:
         return f"jnp.zeros({tuple_text(result.shape)}, {dtype_text(result.dtype)})"
     if result.type.size <= _LONGEST_LITERAL:
         return f"jnp.array({_nested(value, result.dtype)}, {dtype_text(result.dtype)})"
-    array = np.array([_element(v, result.dtype) for v in _leaves(value)], result.dtype.numpy)
-    packed = base64.b64encode(zlib.compress(array.tobytes(), 9)).decode("ascii")
+    packed = base64.b64encode(zlib.compress(_array(value, result.dtype).tobytes(), 9)).decode("ascii")
     bytes_text = f'zlib.decompress(base64.b64decode("{packed}"))'
     return f"jnp.array(np.frombuffer({bytes_text}, {dtype_text(result.dtype)}).reshape({tuple_text(result.shape)}))"
 
@@ -89,10 +90,11 @@ def _nested(value: Attr, dtype: DType) -> str:
     return f"[{', '.join(_nested(v, dtype) for v in value)}]"
 
 
-def _leaves(value: Attr) -> list[Attr]:
-    if not isinstance(value, tuple):
-        return [value]
-    return [leaf for v in value for leaf in _leaves(v)]
+def _array(value: Attr, dtype: DType) -> np.ndarray[Any, Any]:
+    """The elements of a nested list, in row-major order."""
+    _, numbers, kinds = flattened(value)
+    usual = complex if dtype.is_complex else float if dtype.is_float else None
+    return np.array(numbers if kinds == {usual} else [_element(v, dtype) for v in numbers], dtype.numpy)
 
 
 @emits("iota")
