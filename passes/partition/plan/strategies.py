@@ -203,6 +203,7 @@ class StrategySelector:
             return []
         everywhere = (*q.known, q.wanted_operands, q.wanted_results)
         used = {a for known in everywhere for at in known for axes in at.axes for a in axes}
+        used.update(a for _, axes in best.factors for a in axes)
         free = tuple([a for a in self.free if a not in used])
         if not free:
             return []

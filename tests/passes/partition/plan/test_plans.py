@@ -17,7 +17,7 @@ from ir.spelling.printer import print_program
 from passes.manager import Compilation
 from passes.partition.write.cost import bytes_received
 from spmdc.api import Plan
-from spmdc.testing import inputs_for, programs
+from spmdc.testing import check_equivalence, inputs_for, programs
 
 
 def _has_mesh(path: Path) -> bool:
@@ -224,6 +224,14 @@ def test_the_strategies_of_an_op_are_found_from_where_its_operands_lie() -> None
     found = dict(spmdc.strategies(op, shardings))
     assert next(iter(found)) == "i=x, j=y"
     assert found["i=x, j=y"] < found[""]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_strategy_uses_an_axis_twice_where_an_operand_is_partial(seed: int) -> None:
+    text = """
+        mesh (x=2)
+        def main(a: f32[3, 8, 4]{partial: max x}) -> (r: f32[4]) { return floor(reduce(a, dims=[0, 1], kind=sum)) }"""
+    check_equivalence(spmdc.parse(text), seed=seed, any_strategies=True)
 
 
 class _Count:
