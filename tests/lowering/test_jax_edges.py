@@ -15,6 +15,7 @@ from lowering.jax.module import write_entry
 from lowering.reference import simulate
 from spmdc.api import partition
 from spmdc.frontends.spmd import parse
+from spmdc.testing import check_equivalence
 
 Array = npt.NDArray[Any]
 
@@ -276,3 +277,20 @@ def test_results_that_take_more_memory_than_the_machine_has_are_reported_at_thei
         assert diagnostic.code == "E505"
         assert diagnostic.span is not None
         assert diagnostic.span.line == 3
+
+
+def test_a_gradient_of_weights_is_transposed_apart_from_the_product_on_cpus() -> None:
+    """XLA's CPU backend would compute the product transposed, without its library."""
+    text = """
+        mesh (x=2)
+        def main(w: f32[3, 4], g: f32[8@x, 5, 4], a: f32[8@x, 5, 3]) -> (r: f32[3, 4], s: f32[4, 3]) {
+          d = einsum("bsf,bsd->fd", g, a)
+          return w - transpose(d, perm=[1, 0]), transpose(matmul(w, matmul(transpose(w, perm=[1, 0]), w)), perm=[1, 0])
+        }"""
+    program = parse(text)
+    check_equivalence(program, jax=True)
+    spmd = partition(program).program
+    apart = "lax.transpose(lax.optimization_barrier("
+    assert write_entry(spmd)[0].text.count(apart) == 2
+    assert apart not in write_entry(spmd, is_for_cpu=False)[0].text
+    assert apart not in lowering_jax.jax_source(spmd)

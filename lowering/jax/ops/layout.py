@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ir.dataflow import uses_of
 from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import Op
+from ir.program import Op, Value
 from lowering.jax.assemblies import Assembly
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.elementwise import converted, unpacked
@@ -25,7 +26,19 @@ def _reshape(w: FunctionWriter, op: Op) -> str:
 
 @emits("transpose")
 def _transpose(w: FunctionWriter, op: Op) -> str:
-    return f"lax.transpose({w[op.operands[0]]}, {tuple_text(ints_attr(op.attrs, 'perm'))})"
+    x = w[op.operands[0]]
+    if w.module.is_for_cpu and not w.module.is_for_others and _is_folded(w, op.operands[0]):
+        x = f"lax.optimization_barrier({x})"
+    return f"lax.transpose({x}, {tuple_text(ints_attr(op.attrs, 'perm'))})"
+
+
+def _is_folded(w: FunctionWriter, value: Value) -> bool:
+    """Whether XLA's CPU backend would compute a product transposed, in its own loops and not by a library, because
+    nothing else uses it: gradients of weights take up to three times as long."""
+    uses = uses_of(w.module.program)
+    made = uses.makers.get(value)
+    is_product = made is not None and made.name == "dot_general" and not ints_attr(made.attrs, "lhs_batch")
+    return is_product and uses.count(value) == 1 and not w.module.is_differentiated
 
 
 @emits("slice")
