@@ -11,7 +11,7 @@ from ir.diagnostics import SpmdcError
 from ir.program import Program, all_ops
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
-from passes.partition.plan import branches, control, even_groups, loops, manual_regions, static_starts
+from passes.partition.plan import branches, control, cut_first, even_groups, loops, manual_regions, static_starts
 from passes.partition.plan.checks import plan_diagnostics
 from passes.partition.plan.decisions import Decide
 from passes.partition.plan.functions import plan_program
@@ -28,6 +28,7 @@ __all__ = [
     "Plan",
     "branches",
     "control",
+    "cut_first",
     "even_groups",
     "loops",
     "make_plan",
