@@ -227,9 +227,12 @@ class OpTime:
 
 
 def accessed(op: Op, sizes: Sequence[float]) -> float:
-    """The bytes that an op reads and writes if its operands and results have these sizes."""
+    """The bytes that an op reads and writes if its operands and results have these sizes. A lookup reads no more of its
+    table than it returns."""
     copied = OPS[op.name].copied
-    return sum(sizes) if copied is None else 2 * sizes[copied]
+    if copied is not None:
+        return 2 * sizes[copied]
+    return sum(sizes) - max(0, sizes[0] - sizes[-1]) if op.name == "gather" else sum(sizes)
 
 
 def time_of(machine: Machine, op: Op) -> OpTime:

@@ -234,6 +234,15 @@ def test_no_strategy_uses_an_axis_twice_where_an_operand_is_partial(seed: int) -
     check_equivalence(spmdc.parse(text), seed=seed, any_strategies=True)
 
 
+def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
+    """Split by what it returns, it does an eighth of the work of a partial sum of everything."""
+    program = spmdc.parse("""
+        mesh (x=8)
+        def main(a: f32[2048@x, 128], order: s32[2048@x]) -> (r: f32[2048@x, 128]) { return take(a, order, 0) }""")
+    found = {choice.strategy: choice.alone for choice in spmdc.plan(program).explain("r").choices}
+    assert found["i=x"] < found["j=x"] / 4
+
+
 class _Count:
     """A pass of a user's own."""
 
