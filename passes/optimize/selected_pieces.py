@@ -36,7 +36,10 @@ def select_pieces(program: Program) -> Program:
             continue
         sides = [_pieces(v, makers) for v in op.operands[1:]]
         put_together = [side for side in sides if side is not None and None in side.values]
-        if not put_together or len({(side.dim, side.sizes) for side in sides if side is not None}) > 1:
+        if (
+            not any(v is not None for side in put_together for v in side.values)
+            or len({(side.dim, side.sizes) for side in sides if side is not None}) > 1
+        ):
             continue
         if names is None:
             names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})

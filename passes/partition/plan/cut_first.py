@@ -21,7 +21,7 @@ def cut_before_padding(op: Op, at: Surroundings) -> Sequence[Op]:
     x, fill = op.operands
     low, high = (list(ints_attr(op.attrs, name)) for name in ("low", "high"))
     interior = ints_attr(op.attrs, "interior") or (0,) * x.type.rank
-    is_split = [bool(axes) for axes in at.wanted(op.result).axes]
+    is_split = [any(axes) for axes in zip(at.wanted(x).axes, at.wanted(op.result).axes, strict=True)]
     moves = any(split and (low[d] or high[d] or interior[d]) for d, split in enumerate(is_split))
     dims = [d for d, split in enumerate(is_split) if not split and not interior[d] and min(low[d], high[d]) < 0]
     if not moves or not dims:

@@ -269,9 +269,9 @@ def computed_in(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSha
 
 def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue]) -> tuple[Leaf, ...]:
     """The tensors that the op's result is computed from, elementwise, and in which elements of some are repeated; none
-    if they are not smaller than the result. What is concatenated is cut from whole tensors."""
-    opdef = OPS[op.name]
-    repeats = opdef.keeps_dims or op.name == "concatenate"
+    if they are not smaller than the result. What is concatenated is cut from whole tensors: those that the op joins."""
+    opdef, joins = OPS[op.name], op.name == "concatenate"
+    repeats = opdef.keeps_dims or joins
     if len(op.results) != 1 or not (opdef.family == "elementwise" or repeats):
         return ()
     given = [partitioned[v] for v in op.operands]
@@ -288,7 +288,8 @@ def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedV
         if operand.recompute is not None:
             continue
         dims = tuple([places[factors[0]] if factors else -1 for factors in tensor])
-        for leaf, own in operand.leaves or ((operand.value, tuple(range(operand.value.type.rank))),):
+        itself = ((operand.value, tuple(range(operand.value.type.rank))),)
+        for leaf, own in itself if joins or not operand.leaves else operand.leaves:
             there = leaf, tuple([dims[d] if d >= 0 else -1 for d in own])
             size += 0 if there in found else leaf.type.nbytes
             found[there] = None

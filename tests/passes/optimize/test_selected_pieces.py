@@ -46,6 +46,16 @@ def _cut(value: str, dim: int, low: int, high: int) -> str:
     return f"{value}[{', '.join(f'{low}:{high}' if d == dim else ':' for d in range(2))}]"
 
 
+@pytest.mark.parametrize("joined", ["e, a", "e, a[3:], e, a[:3]", "a[3:], e, e, a[:3], e"])
+@pytest.mark.parametrize("seed", range(3))
+def test_operands_without_rows_are_joined_with_others(joined: str, seed: int) -> None:
+    program = spmdc.parse(f"""
+        mesh (x=4)
+        def main(e: s32[0@x, 4], a: s32[4@x, 4]) -> (r: s32[4@x, 4]) {{ return concatenate([{joined}], dim=0) }}""")
+    check_equivalence(program, seed=seed, any_strategies=True)
+    check_equivalence(program, seed=seed, machine=spmdc.machine("host"))
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> str:
     """Updates at constant places and rotations, one behind the other, along split dims."""

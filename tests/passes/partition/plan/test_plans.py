@@ -243,6 +243,16 @@ def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
     assert found["i=x"] < found["j=x"] / 4
 
 
+@pytest.mark.parametrize(("columns", "cut"), [("256", True), ("256@y", False)])
+def test_a_pad_cuts_first_along_dims_that_its_operand_has_whole(columns: str, cut: bool) -> None:
+    program = spmdc.parse(f"""
+        mesh (x=2, y=2)
+        def main(a: f32[96@x, {columns}]) -> (r: f32[96@x, 255]) {{
+          return pad(a, [[3, -3], [-1, 0]], value=0.0)
+        }}""")
+    assert ("slice" in [op.name for op in all_ops(spmdc.plan(program).program)]) == cut
+
+
 class _Count:
     """A pass of a user's own."""
 
