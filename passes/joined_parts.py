@@ -3,10 +3,12 @@ slice by itself may have fewer elements than there are devices, or other shard b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops.creation import holds_nothing
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 
@@ -39,6 +41,38 @@ def _part(value: Value, made: Op | None, dim: int) -> Part:
 def _cuts_runs(op: Op) -> bool:
     """Whether the op is a slice of elements that are next to each other."""
     return op.name == "slice" and all(step == 1 for step in ints_attr(op.attrs, "stride"))
+
+
+class Pieces(NamedTuple):
+    """What a tensor is put together of along a dim: None for a piece that holds nothing."""
+
+    dim: int
+    sizes: tuple[int, ...]
+    values: tuple[Value | None, ...]
+
+    @property
+    def starts(self) -> Sequence[int]:
+        return [0, *accumulate(self.sizes)][:-1]
+
+
+def pieces_of(value: Value, makers: Mapping[Value, Op]) -> Pieces | None:
+    """The pieces of a concatenation, or of a tensor that is padded along one dim."""
+    op = makers.get(value)
+    if op is None:
+        return None
+    if op.name == "concatenate":
+        dim = int_attr(op.attrs, "dim")
+        values = tuple([None if holds_nothing(makers.get(v)) else v for v in op.operands])
+        return Pieces(dim, tuple([v.shape[dim] for v in op.operands]), values)
+    if op.name != "pad" or not holds_nothing(makers.get(op.operands[1])) or any(ints_attr(op.attrs, "interior")):
+        return None
+    edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
+    dims = [d for d, edge in enumerate(edges) if any(edge)]
+    if len(dims) != 1 or min(edges[dims[0]]) < 0:
+        return None
+    (dim,), (low, high), x = dims, edges[dims[0]], op.operands[0]
+    pieces = [(size, v) for size, v in ((low, None), (x.shape[dim], x), (high, None)) if size]
+    return Pieces(dim, tuple([size for size, _ in pieces]), tuple([v for _, v in pieces]))
 
 
 class Shift(NamedTuple):

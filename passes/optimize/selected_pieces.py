@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import NamedTuple
 
 from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
-from ir.ops.creation import holds_nothing
-from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Program, Value, all_ops, values_within
 from ir.types import TensorType, s32
+from passes.joined_parts import Pieces, pieces_of
 from passes.rewrite import map_program
 
 
@@ -34,7 +31,7 @@ def select_pieces(program: Program) -> Program:
     for op in all_ops(program):
         if op.name != "select" or op.operands[0].type.rank != op.result.type.rank:
             continue
-        sides = [_pieces(v, makers) for v in op.operands[1:]]
+        sides = [pieces_of(v, makers) for v in op.operands[1:]]
         put_together = [side for side in sides if side is not None and None in side.values]
         if (
             not any(v is not None for side in put_together for v in side.values)
@@ -55,47 +52,15 @@ def select_pieces(program: Program) -> Program:
     return map_program(program, lambda op: became.get(op, (op,))) if became else program
 
 
-class _Pieces(NamedTuple):
-    """What a tensor is put together of along a dim: None for a piece that holds nothing."""
-
-    dim: int
-    sizes: tuple[int, ...]
-    values: tuple[Value | None, ...]
-
-    @property
-    def starts(self) -> Sequence[int]:
-        return [0, *accumulate(self.sizes)][:-1]
-
-
-def _pieces(value: Value, makers: Mapping[Value, Op]) -> _Pieces | None:
-    """The pieces of a concatenation, or of a tensor that is padded along one dim."""
-    op = makers.get(value)
-    if op is None:
-        return None
-    if op.name == "concatenate":
-        dim = int_attr(op.attrs, "dim")
-        values = tuple([None if holds_nothing(makers.get(v)) else v for v in op.operands])
-        return _Pieces(dim, tuple([v.shape[dim] for v in op.operands]), values)
-    if op.name != "pad" or not holds_nothing(makers.get(op.operands[1])) or any(ints_attr(op.attrs, "interior")):
-        return None
-    edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
-    dims = [d for d, edge in enumerate(edges) if any(edge)]
-    if len(dims) != 1 or min(edges[dims[0]]) < 0:
-        return None
-    (dim,), (low, high), x = dims, edges[dims[0]], op.operands[0]
-    pieces = [(size, v) for size, v in ((low, None), (x.shape[dim], x), (high, None)) if size]
-    return _Pieces(dim, tuple([size for size, _ in pieces]), tuple([v for _, v in pieces]))
-
-
-def _cut_like(b: RegionBuilder, value: Value, pieces: _Pieces, makers: Mapping[Value, Op]) -> _Pieces | None:
+def _cut_like(b: RegionBuilder, value: Value, pieces: Pieces, makers: Mapping[Value, Op]) -> Pieces | None:
     """A parameter, cut into pieces of the same sizes."""
     if value in makers:
         return None
     parts = [_cut(b, value, pieces.dim, *part) for part in zip(pieces.starts, pieces.sizes, strict=True)]
-    return _Pieces(pieces.dim, pieces.sizes, tuple(parts))
+    return Pieces(pieces.dim, pieces.sizes, tuple(parts))
 
 
-def _join(b: RegionBuilder, op: Op, on_true: _Pieces, on_false: _Pieces) -> None:
+def _join(b: RegionBuilder, op: Op, on_true: Pieces, on_false: Pieces) -> None:
     """Writes the select of two tensors that are put together: a concatenation, of selects where both hold something."""
     dim, found = on_true.dim, list[Value]()
     for start, size, first, second in zip(on_true.starts, on_true.sizes, on_true.values, on_false.values, strict=True):
@@ -108,7 +73,7 @@ def _join(b: RegionBuilder, op: Op, on_true: _Pieces, on_false: _Pieces) -> None
     b.op("concatenate", *found, name=op.result.name, dim=dim)
 
 
-def _update(b: RegionBuilder, op: Op, pieces: _Pieces, *, is_on_true: bool) -> None:
+def _update(b: RegionBuilder, op: Op, pieces: Pieces, *, is_on_true: bool) -> None:
     """Writes the select of a whole tensor and of pieces, which are the ones that are selected if they are `is_on_true`:
     updates of the whole one."""
     whole = op.operands[2 if is_on_true else 1]

@@ -270,7 +270,8 @@ def computed_in(op: Op, rule: FactorRule, sharding: ClosedSharding) -> ClosedSha
 def leaves_of(op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue]) -> tuple[Leaf, ...]:
     """The tensors that the op's result is computed from, elementwise, and in which elements of some are repeated; none
     if they are not smaller than the result. What is concatenated is cut from whole tensors: those that the op joins."""
-    opdef, joins = OPS[op.name], op.name == "concatenate"
+    opdef = OPS[op.name]
+    joins = opdef.moves_along and opdef.operands is None
     repeats = opdef.keeps_dims or joins
     if len(op.results) != 1 or not (opdef.family == "elementwise" or repeats):
         return ()
