@@ -573,10 +573,8 @@ class Planner:
         leaves = [(self.partitioned[leaf].shardings, leaf.type, dims) for leaf, dims in partitioned.leaves]
         if any(all(have.partial for have in known) for known, _, _ in leaves):
             return ()
-        found = [Origin(type, dims, tuple(known)) for known, type, dims in leaves]
-        if found and partitioned.spared.seconds:
-            found[0] = replace(found[0], spared=partitioned.spared.seconds)
-        return tuple(found)
+        spared = partitioned.spared.seconds
+        return tuple([Origin(t, dims, tuple(k), 0.0 if i else spared) for i, (k, t, dims) in enumerate(leaves)])
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and the reduced one if another op needs it reduced."""
