@@ -26,6 +26,9 @@ MOVED_AS_BITS = frozenset({DTYPES["f8e5m2fnuz"]})
 """Types whose bits a `dynamic_update_slice` of shards moves. On whole tensors the op itself is used, because it may be
 differentiated."""
 
+ROUNDED_TO_NAN = frozenset({DTYPES["f8e3m4"]})
+"""Types whose constants XLA rounds to NaN."""
+
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
 """Ops that XLA may recognise as returning a part of their operand, or all of it, in another form."""
 

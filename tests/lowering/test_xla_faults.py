@@ -16,7 +16,7 @@ from counted import growth
 import spmdc
 from ir.builder import RegionBuilder
 from ir.program import Program, Value, all_ops, values_of
-from ir.types import DTYPES, TensorType, bf16, f32, s32
+from ir.types import DTYPES, DType, TensorType, bf16, f32, s32
 from lowering import jax as lowering_jax
 from lowering.jax.xla_faults import guards_of
 from spmdc.testing import check_equivalence
@@ -321,6 +321,16 @@ def test_every_number_of_8_bits_stays_as_it_is_where_a_loop_writes_beside_it(dty
     (want,) = spmdc.evaluate(program, numbers, numbers[:2])
     (got,) = spmdc.partition(program).to_jax()(numbers, numbers[:2])
     np.testing.assert_array_equal(np.asarray(got).astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_float and t.bits == 8 and t.has_zero], ids=str)
+def test_constants_of_8_bit_floats_are_rounded_as_other_numbers_are(dtype: DType) -> None:
+    b = RegionBuilder()
+    numbers = b.op("constant", value=(0, 1.5, 0.5, -3), type=TensorType((4,), dtype))
+    rounded = [b.op(name, numbers) for name in ("round_nearest_afz", "round_nearest_even", "floor", "ceil")]
+    program = Program((), {"main": b.function("main", rounded)})
+    for got, want in zip(lowering_jax.compile(program)(), spmdc.evaluate(program), strict=True):
+        np.testing.assert_array_equal(np.asarray(got).astype(np.float32), want.astype(np.float32))
 
 
 def test_text_for_other_tools_has_no_loops_that_only_one_backend_needs() -> None:

@@ -11,6 +11,7 @@ from ir.types import DTYPES, DType
 from lowering.jax.numbers import takes_numbers
 from lowering.jax.ops.creation import scalar_text
 from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
+from lowering.jax.xla_faults import ROUNDED_TO_NAN
 
 _FUNCTIONS = {
     "sign": "lax.sign", "cbrt": "lax.cbrt", "cosine": "lax.cos", "erf": "lax.erf",
@@ -58,7 +59,13 @@ def _what_is_clamped(op: Op) -> Sequence[Value]:
 
 
 def _rounding(method: str) -> Emitter:
-    return lambda w, op: f"lax.round({w[op.operands[0]]}, lax.RoundingMethod.{method})"
+    def emit(w: FunctionWriter, op: Op) -> str:
+        dtype = op.result.dtype
+        exact = dtype.computed if dtype in ROUNDED_TO_NAN else dtype
+        operand = converted(w[op.operands[0]], dtype, exact)
+        return converted(f"lax.round({operand}, lax.RoundingMethod.{method})", exact, dtype)
+
+    return emit
 
 
 EMITTERS |= {name: _function(function) for name, function in _FUNCTIONS.items()}
