@@ -44,7 +44,8 @@ _constrain: Any = jax.lax.with_sharding_constraint
 _behind_barrier: Any = jax.lax.optimization_barrier
 
 _NOT_OPTIMISED: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""XLA options that skip the optimisations of LLVM."""
+"""XLA options that skip the optimisations of LLVM, for CPUs. Without them, some kernels for GPUs are wrong (jaxlib
+0.11.2), such as those of cumulative ops in reverse."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class InOne:
 
     def compiled(self, *arrays: Any) -> jax.stages.Compiled:
         """The compiled module for arrays like these."""
-        return jax.jit(self._main).lower(*arrays).compile(compiler_options=_NOT_OPTIMISED)
+        devices = [jax.devices()[0]] if self.run.mesh is None else self.run.mesh.devices.flat
+        options = _NOT_OPTIMISED if all(device.platform == "cpu" for device in devices) else None
+        return jax.jit(self._main).lower(*arrays).compile(compiler_options=options)
 
     def _main(self, *arrays: Any) -> tuple[jax.Array, ...]:
         """XLA must not optimise across the cutting of the arrays, which each device has whole: it would drop

@@ -48,6 +48,40 @@ def test_elements_that_share_a_byte_are_written_over_as_whole_bytes(dtype: DType
     assert all(held in line for line in written)
 
 
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.bits in (2, 4) and t.has_zero], ids=str)
+@pytest.mark.parametrize("kind", ["min", "max", "sum"])
+def test_windows_without_elements_have_the_identity_of_the_type_that_shares_bytes(dtype: DType, kind: str) -> None:
+    t = dtype.name
+    on_one_device(
+        spmdc.parse(f"""
+        def main(x: {t}[3]) -> ({t}[2], {t}[3]) {{
+          cut = reduce_window(x, window=[1], stride=[3], padding_low=[0], padding_high=[-1], base_dilation=[2],
+                              window_dilation=[1], kind={kind})
+          padded = reduce_window(x, window=[2], stride=[3], padding_low=[3], padding_high=[2], base_dilation=[1],
+                                 window_dilation=[1], kind={kind})
+          return cut, padded
+        }}""")
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "is_held"), [((5, 3), (1, 3), True), ((5, 4), (1, 4), False), ((4,), (2,), True)]
+)
+def test_slices_that_may_begin_within_a_byte_are_of_whole_bytes(
+    shape: tuple[int, ...], sizes: tuple[int, ...], is_held: bool
+) -> None:
+    starts = ", ".join(["i", *["zero"] * (len(shape) - 1)])
+    source = on_one_device(
+        spmdc.parse(f"""
+        def main(x: s4{list(shape)}, i: s32[]) -> s4{list(sizes)} {{
+          zero: s32[] = constant(value=0, type=s32[])
+          return dynamic_slice(x, {starts}, sizes={list(sizes)})
+        }}""")
+    )
+    [cut] = [line for line in source.splitlines() if "dynamic_slice(" in line]
+    assert ("jnp.int8" in cut) == is_held
+
+
 def test_starts_are_clamped_before_an_update_except_for_the_cpu() -> None:
     text = """
         def main(a: f32[4, 6], u: f32[2, 3]) -> f32[4, 6] {

@@ -8,6 +8,7 @@ XLA merges a slice of a slice into one by adding their starts, without clamping 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ir.ops.addressing import GATHER, SCATTER, Spelling
@@ -15,7 +16,7 @@ from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Attr, Op, Value
-from ir.types import DType, s32
+from ir.types import DType, TensorType, s32
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import number_text, scalar_text
 from lowering.jax.ops.elementwise import converted
@@ -38,7 +39,18 @@ def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
     sizes = ints_attr(op.attrs, "sizes")
     is_clamped = op.result in w.module.guards.clamped and _are_alike(starts)
     places = (_clamped if is_clamped else _starts)(w, starts, sizes, operand.shape)
-    return f"lax.dynamic_slice({w[operand]}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
+    dtype = operand.dtype
+    held = dtype if _begins_at_bytes(operand.type, sizes) else w.module.held(dtype)
+    whole = converted(w[operand], dtype, held)
+    text = f"lax.dynamic_slice({whole}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
+    return converted(text, held, dtype)
+
+
+def _begins_at_bytes(whole: TensorType, sizes: Sequence[int]) -> bool:
+    """Whether a slice begins at a whole byte wherever it begins. XLA's GPU backend refuses others in loops (jaxlib
+    0.11.2)."""
+    cut = max((d for d, size in enumerate(sizes) if size < whole.shape[d]), default=-1)
+    return math.prod(whole.shape[cut + 1 :]) * whole.dtype.bits % 8 == 0
 
 
 def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:

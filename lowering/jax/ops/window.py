@@ -29,7 +29,8 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
     if kind is None:
         raise InternalError(f"reduce_window has no kind {op.attrs['kind']!r}")
     exact = w.module.held(accumulator(kind, dtype))
-    operand, start = converted(w[op.operands[0]], dtype, exact), scalar_text(neutral_of(kind, exact), exact)
+    operand = converted(w[op.operands[0]], dtype, exact)
+    start = scalar_text(neutral_of(kind, dtype if dtype.is_integer else exact), exact)
     if _only_cut(windows):
         edges = tuple_text((d.low, d.high, d.base_dilation - 1) for d in windows)
         operand = f"lax.pad({operand}, {start}, {edges})"
