@@ -67,11 +67,12 @@ def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, la
     """
 
     def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+        # The lower index is a minimum: if it were selected by a condition, LLVM would not vectorise the loop for a CPU.
         (v, i), (w, j) = a, b
-        ahead = ((v > w) if largest else (v < w)) | ((v != v) & (w == w))
+        ahead = ((v > w) if largest else (v < w)) | (v != v)
         level = (v == w) | ((v != v) & (w != w))
-        first = ahead | (level & (i < j))
-        return lax.select(first, v, w), lax.select(first, i, j)
+        index = lax.select(level, lax.min(i, j), lax.select(ahead, i, j))
+        return lax.select(index == i, v, w), index
 
     if values.dtype == jnp.bool_:
         worst: Any = np.bool_(not largest)
