@@ -52,11 +52,14 @@ def _hoisted(function: Function, of: Callable[[Region], Collection[Op]]) -> Func
 
 
 def _moves(region: Region) -> Collection[Op]:
-    """The ops of a region that only move loop-invariant data."""
+    """The ops of a region that only move loop-invariant data. Transposes of factors stay, because a product reads its
+    factors in any order: in front of the loop, they would be copies."""
     changing: set[Value] = set(region.params)
+    read = {v for op in walk(region) if op.name != "dot_general" for v in op.operands}.union(region.results)
     found: set[Op] = set()
     for op in region.ops:
-        if _only_moves(op) and op.operands[0] not in changing:
+        is_factor = op.name == "transpose" and op.result not in read
+        if _only_moves(op) and op.operands[0] not in changing and not is_factor:
             found.add(op)
         else:
             changing.update(op.results)

@@ -54,6 +54,22 @@ def main(a: f32[64@x]) -> (total: f32[]) {
     assert "all_reduce" in inside
 
 
+@pytest.mark.parametrize(("sums", "stays"), [("d", True), ("d + turned", False)])
+def test_the_transpose_of_a_factor_stays_where_it_is_read(sums: str, *, stays: bool) -> None:
+    text = """mesh (x=8)
+def main(h: f32[4, 16], e: f32[64@x, 16]) -> (last: f32[4, 16], sums: f32[16, 64]) {
+  start = zeros(f32[16, 64])
+  n, last, sums = while(i = 0, now = h, d = start, trip_count=4) cond { return i < 4 } do {
+    turned = transpose(e)
+    logits = dot_general(now, turned, lhs_contract=[1], rhs_contract=[0])
+    return i + 1, now * 0.5 + max(logits, dim=1, keepdims=true), %s
+  }
+  return last, sums
+}"""
+    _, inside = _in_loops(text % sums)
+    assert ("transpose" in inside) == stays
+
+
 def test_a_loop_that_never_turns_sends_nothing() -> None:
     never = (SUMS % (", trip_count=0", "-")).replace("i < 4", "i < 0")
     q, inside = _in_loops(never)
