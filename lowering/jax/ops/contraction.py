@@ -29,8 +29,6 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
         source = summed
     if summed == source:
         text = f"lax.dot_general({lhs}, {rhs}, {dims})"
-    elif summed.is_float and w.module.runs_on_cpu:
-        text = f"{w.module.helper('widened_product')}({lhs}, {rhs}, {dims}, {dtype_text(summed)})"
     else:
         text = f"lax.dot_general({lhs}, {rhs}, {dims}, preferred_element_type={dtype_text(summed)})"
     return converted(text, summed, target)

@@ -152,19 +152,6 @@ def scatter_to_itself(
     return lax.platform_dependent(x, indices, updates, cpu=turns, default=once)
 
 
-def widened_product(x: jax.Array, y: jax.Array, dims: Any, dtype: Any) -> jax.Array:
-    """lax.dot_general of narrow floats with a result of that wider type, which XLA's CPU backend has not always."""
-
-    def on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
-        return lax.dot_general(x.astype(dtype), y.astype(dtype), dims)
-
-    def elsewhere(x: jax.Array, y: jax.Array) -> jax.Array:
-        return lax.dot_general(x, y, dims, preferred_element_type=dtype)
-
-    result: jax.Array = lax.platform_dependent(x, y, cpu=on_cpu, default=elsewhere)
-    return result
-
-
 def integer_convolution(
     x: jax.Array,
     kernel: jax.Array,
