@@ -128,8 +128,28 @@ class StrategySelector:
         candidates = [first, *others]
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
         best = self._cheapest(candidates) if best.excess else best
-        further = self._over_free_axes(q, sides, best)
+        sends = self._communicates(next(c for c in candidates if c.fits(best)))
+        quiet = self._quiet(candidates, best) if sends else best
+        further = self._over_free_axes(q, sides, best if quiet is None else quiet)
+        if quiet is not None:
+            best, further = quiet, [c for c in further if not self._communicates(c)]
         return self._better(q, best, self._cheapest(further)) if further else best
+
+    def _quiet(self, candidates: Sequence[_Candidate], best: Strategy) -> Strategy | None:
+        """The first candidate that sends nothing and leaves nothing to be reduced, if the op itself takes no longer
+        than by the best one. It only cuts more out of what devices have, and parts are mostly read where they are."""
+        own = (c for c in candidates if c.seconds <= best.alone and not any(at.partial for at in c.shardings[1]))
+        priced = (self._priced(c, (), math.inf) for c in own if not self._communicates(c))
+        return next((found for found in priced if found is not None and found.excess <= best.excess), None)
+
+    def _communicates(self, candidate: _Candidate) -> bool:
+        """Whether the op or one of its reshards sends something."""
+        return candidate.sends or any(not move.is_done and self._is_sent(move) for move in candidate.moves)
+
+    def _is_sent(self, move: Move) -> bool:
+        _, source = self._cheapest_source(move)
+        plan = self.resharder.plan(move.value.shape, move.value.dtype.nbytes, source, move.target)
+        return not plan.is_local(move.value.shape, source)
 
     @staticmethod
     def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
@@ -497,6 +517,12 @@ class _Candidate:
     is_vain: bool
     sends: bool
     candidates_to: int | None
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether the strategy is this candidate."""
+        own = self.factors, self.shardings, self.windowed, self.candidates_to
+        shardings = strategy.operands, strategy.results
+        return own == (strategy.factors, shardings, strategy.windowed, strategy.candidates_to)
 
 
 def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
