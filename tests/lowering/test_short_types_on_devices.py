@@ -11,8 +11,10 @@ from short_types import EACH_SHORT, SHORT
 
 import spmdc
 from ir.program import Program
-from ir.types import DType
+from ir.types import DTYPES, DType
 from lowering import jax as lowering_jax
+from lowering.jax.xla_faults import MOVED_AS_BITS
+from spmdc.testing import check_equivalence
 
 _ANY = (
     ("replicated", "replicate(a)", "T[8, 6]"),
@@ -96,6 +98,24 @@ def test_every_number_is_sorted_with_nan_at_the_end_and_largest_among_the_first(
     program = spmdc.parse(f"def main({', '.join(params)}) -> ({', '.join(results)}) {{\n{body}\n}}")
     every = [np.random.default_rng(0).permutation(2**t.bits).astype(np.uint8).view(t.numpy) for t in floats]
     _same(program, lowering_jax.compile(program)(*every), spmdc.evaluate(program, *every))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [*(t for t in SHORT if t not in MOVED_AS_BITS), *(DTYPES[name] for name in ("f32", "bf16", "s32", "u32"))],
+    ids=str,
+)
+def test_the_largest_are_found_with_what_goes_with_them(dtype: DType) -> None:
+    """On CPUs by top_k, not by sorting."""
+    text = """
+    mesh (x=2)
+    def main(a: T[4@x, 9], b: s32[4@x, 9]) -> (v: T[4@x, 5], w: s32[4@x, 5]) {
+      v, w = sort(a, b, dim=1, descending=true, first=5)
+      return v, w
+    }"""
+    program = spmdc.parse(text.replace("T[", f"{dtype}["))
+    for seed in range(3):
+        check_equivalence(program, jax=True, seed=seed, anything=True)
 
 
 @pytest.mark.optimised

@@ -15,16 +15,32 @@ def _sort(w: FunctionWriter, op: Op) -> str:
     dim, keys = int_attr(op.attrs, "dim"), int_attr(op.attrs, "num_keys")
     operands = tuple_text(_alike(w, op))
     stable = "" if op.attrs["stable"] else ", is_stable=False"
-    if op.attrs["descending"]:
+    is_cut = op.results[0].type != op.operands[0].type
+    if is_cut and _is_ranked(w, op, dim, keys):
+        text = f"{w.module.helper('largest_first')}({operands}, {op.results[0].shape[dim]})"
+        is_cut = False
+    elif op.attrs["descending"]:
         text = f"{w.module.helper('sort_descending')}({operands}, {dim}, {keys}{stable})"
     else:
         text = f"lax.sort({operands}, dimension={dim}, num_keys={keys}{stable})"
     dtypes = [v.dtype for v in op.operands]
     if any(sorted_dtype(t) != t for t in dtypes):
         text = f"{w.module.helper('as_types')}({text}, {tuple_text(map(dtype_text, dtypes))})"
-    if op.results[0].type != op.operands[0].type:
+    if is_cut:
         text = f"{w.module.helper('first_along')}({text}, {op.results[0].shape[dim]}, {dim})"
     return text if len(op.operands) > 1 else f"{text}[0]"
+
+
+def _is_ranked(w: FunctionWriter, op: Op, dim: int, keys: int) -> bool:
+    """Whether the largest elements are found by lax.top_k, and what goes with them is looked up."""
+    is_last = dim == op.operands[0].type.rank - 1
+    return (
+        bool(op.attrs["descending"])
+        and keys == 1
+        and is_last
+        and op.operands[0].dtype.kind != "pred"
+        and w.module.compiles_on_cpu
+    )
 
 
 def sorted_dtype(dtype: DType) -> DType:
