@@ -50,8 +50,8 @@ _ANYWHERE = ("", 0)
 class Guards:
     """The ops around which XLA could go wrong. Ops are identified by their first results.
 
-    `clamped` has gathers and dynamic_slices whose indices are clamped beforehand. `apart` has operands that get a
-    barrier in the op with this result. `twice` has updates that are written in a loop of two iterations.
+    `clamped` has gathers, dynamic_slices and updates whose indices are clamped beforehand. `apart` has operands that
+    get a barrier in the op with this result. `twice` has updates that are written in a loop of two iterations.
     """
 
     clamped: frozenset[Value] = frozenset()
@@ -65,9 +65,12 @@ def guards_of(program: Program) -> Guards:
     clamped: set[Value] = set()
     apart: set[Value] = set()
     twice: set[Value] = set()
+    updates: list[Op] = []
     for op in all_ops(program):
         if op.name in ("gather", "scatter", "dynamic_slice"):
             _of_boxes(flow, op, clamped, apart)
+        if op.name == "dynamic_update_slice":
+            updates.append(op)
         if _is_update_of_one_box(op) and _overwrites_what_it_reads(flow, op):
             twice.add(op.result)
         sends = OPS[op.name].communication
@@ -75,6 +78,7 @@ def guards_of(program: Program) -> Guards:
             apart.add(op.result)
         if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _renames_bits))):
             apart.add(op.result)
+    clamped.update(op.result for op in updates if _replaces_what_is_clamped(flow, op, clamped))
     return Guards(frozenset(clamped), frozenset(apart), frozenset(twice))
 
 
@@ -188,6 +192,14 @@ def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> No
         apart.add(op.result)
         return
     clamped.update(o.result for o in (op, *boxes) if _is_clamping(o))
+
+
+def _replaces_what_is_clamped(flow: _Flow, update: Op, clamped: Collection[Value]) -> bool:
+    """Whether the update is of a box that is read too, with its starts clamped: XLA updates a tensor in place only if
+    the starts of both are alike."""
+    operand, _, *starts = update.operands
+    others = flow.uses.users.get(operand, ())
+    return any(op.name == "dynamic_slice" and op.result in clamped and [*op.operands[1:]] == starts for op in others)
 
 
 def _is_clamping(op: Op) -> bool:

@@ -18,6 +18,7 @@ from ir.builder import RegionBuilder
 from ir.program import Program, Value, all_ops, values_of
 from ir.types import DTYPES, DType, TensorType, bf16, f32, s32
 from lowering import jax as lowering_jax
+from lowering.jax.running import compile_program
 from lowering.jax.xla_faults import guards_of
 from spmdc.testing import check_equivalence
 
@@ -118,6 +119,21 @@ def test_a_scatter_of_several_boxes_of_what_it_overwrites_is_written_as_it_is() 
     x, i, j = np.arange(30, dtype=np.float32).reshape(6, 5), np.arange(6).reshape(6, 1) % 5, np.array([[2], [0], [5]])
     source = on_one_device(spmdc.parse(text), x, i.astype(np.int32), j.astype(np.int32))
     assert "scatter_to_itself" not in source
+
+
+def test_a_box_that_is_read_and_replaced_at_the_same_place_takes_no_memory() -> None:
+    """XLA updates it in place if the starts of both are alike, and so are both clamped or neither."""
+    text = """
+    mesh (x=8)
+    def main(c: f32[16@x, 64, 8], u: f32[1, 32, 8], i: s32[]) -> f32[16@x, 64, 8] {
+      zero: s32[] = constant(value=0, type=s32[])
+      return dynamic_update_slice(c, u, i, i, zero)
+    }
+    """
+    partitioned = spmdc.partition(spmdc.parse(text))
+    assert "select" in [op.name for op in all_ops(partitioned.program)]
+    compiled: Any = compile_program(partitioned.program, None).ahead()
+    assert compiled.memory_analysis().temp_size_in_bytes < 32 * 8 * 4
 
 
 def test_what_is_read_where_it_is_written_is_updated_in_place() -> None:

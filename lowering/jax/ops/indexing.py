@@ -76,7 +76,7 @@ def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
 @emits("dynamic_update_slice")
 def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
     operand, update, *starts = op.operands
-    is_clamped = w.module.runs_on_gpu and _are_alike(starts)
+    is_clamped = (w.module.runs_on_gpu or op.result in w.module.guards.clamped) and _are_alike(starts)
     places = (_clamped if is_clamped else _starts)(w, starts, update.shape, operand.shape)
     into, written, dtype = w[operand], w[update], op.result.dtype
     by_itself = op.result in w.module.guards.twice and w.module.runs_on_cpu
