@@ -17,7 +17,7 @@ from ir.mesh import Mesh, axes_size
 from ir.ops.collective import axes_attr, orders_attr
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op, Value
-from ir.types import DType
+from ir.types import DType, bf16
 from lowering.jax.axes import permuted_axis_names
 from lowering.jax.kernels import is_cut_alike
 from lowering.jax.names import quoted, tuple_text
@@ -72,9 +72,10 @@ def _arrived(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = Fals
 
 
 def _goes_as_bits(w: FunctionWriter, dtype: DType, *, reduces: bool) -> bool:
-    """Whether short floats are sent as bits, if nothing is computed from them on the way: XLA's CPU backend would send
-    16 bits."""
-    return dtype.is_float and dtype.is_short and not reduces and not w.module.is_differentiated
+    """Whether floats are sent as bits, if nothing is computed from them on the way: XLA's CPU backend would send 16
+    bits of short ones, and 32 of bf16."""
+    is_widened = dtype.is_float and (dtype.is_short or (dtype == bf16 and w.module.compiles_on_cpu))
+    return is_widened and not reduces and not w.module.is_differentiated
 
 
 def _whole(mesh: Mesh) -> DeviceOrder:
