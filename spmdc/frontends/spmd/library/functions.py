@@ -144,7 +144,10 @@ def log_softmax(e: Emitter, x: Value, dim: int = -1) -> Value:
 
 
 def _centred(e: Emitter, x: Value, dim: int) -> Value:
-    return e.op("subtract", x, e.expand(e.reduce(x, (dim,), "max"), x, (dim,)))
+    """x less its maximum along dim. What it is used for does not depend on what is subtracted, so that the maximum
+    needs no gradient."""
+    top = e.op("stop_gradient", e.reduce(x, (dim,), "max"))
+    return e.op("subtract", x, e.expand(top, x, (dim,)))
 
 
 @composition()
@@ -152,7 +155,7 @@ def logsumexp(e: Emitter, x: Value, dim: int = -1) -> Value:
     """log(sum(exp(x))) along dim, without overflow."""
     place = normal_dim(dim, _floating(e, x, "logsumexp").type.rank, e.span)
     top = e.reduce(x, (place,), "max")
-    finite = e.select(e.op("is_finite", top), top, 0.0)
+    finite = e.op("stop_gradient", e.select(e.op("is_finite", top), top, 0.0))
     powers = e.op("exponential", e.op("subtract", x, e.expand(finite, x, (place,))))
     total = e.op("log", e.reduce(_wide(e, powers), (place,), "sum"))
     return e.op("add", e.convert(total, x.dtype), finite)
