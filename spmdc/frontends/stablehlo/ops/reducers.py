@@ -129,10 +129,10 @@ def extreme_index_kind(values: Sequence[Expr]) -> str | None:
             if list(values) == wanted:
                 return kind
         a_nan, b_nan = compare("NE", a, a), compare("NE", b, b)
-        ahead = _logical("or", better, _logical("and", a_nan, compare("EQ", b, b)))
         level = _logical("or", compare("EQ", a, b), _logical("and", a_nan, b_nan))
-        first = _logical("or", ahead, _logical("and", level, compare("LT", i, j)))
-        if list(values) == [("select", None, first, a, b), ("select", None, first, i, j)]:
+        ahead = ("select", None, _logical("or", better, a_nan), i, j)
+        index = ("select", None, level, _logical("minimum", i, j), ahead)
+        if list(values) == [("select", None, compare("EQ", index, i), a, b), index]:
             return kind
     return None
 
