@@ -15,7 +15,7 @@ from ir.graph import Graph, dataflow
 from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.notebooks import Lines
-from ir.program import Program
+from ir.program import Program, Stage
 from ir.spelling.printer import print_program
 from ir.types import Array
 from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
@@ -295,13 +295,15 @@ def plan(
     decide: Decide | None = None,
 ) -> Plan:
     """The decisions of `partition`, as a program that can be read, priced and edited. The arguments are those of
-    `partition`. A program that is a plan already is checked (E309, E413).
+    `partition`. A program that is a plan already is checked (E309, E413), and may be for another machine, but refuses
+    the other options (E406).
 
     `decide` may override the cost model for some ops (`passes.partition.Decide`).
     """
     state, source = _begun(program, mesh)
     options = policy(machine, memory_limit, windowed_einsum, recompute)
     require(decide is None or callable(decide), "decide is a function", decide)
+    require_open(state.program.stage, options)
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
     found = Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
@@ -321,7 +323,7 @@ def partition(
     hooks: Sequence[Hook] = (),
 ) -> PartitionedProgram:
     """The SPMD program (GShard, section 3.3). The program is propagated and planned first if that was not done; a plan
-    is written as it is, whatever the other options.
+    is written as it is. Raises SpmdcError (E406) for a mesh or options that it was not made with.
 
     `mesh` has other sizes for the program's axes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
@@ -345,9 +347,12 @@ def partition(
     if isinstance(program, Plan):
         state, source, options = Compilation(program.program, plan=program.made), program.source, program.options
         state = replace(state, propagated=program.propagated, warnings=program.warnings)
+        _require_own_mesh("plan", mesh)
+        require_open("plan", policy(machine, memory_limit, windowed_einsum, recompute), made=options)
     else:
         state, source = _begun(program, mesh)
         options = policy(machine, memory_limit, windowed_einsum, recompute)
+        require_open(state.program.stage, options)
     state = run(state, default_pipeline(options) if passes is None else passes, hooks)
     if state.program.stage != "spmd":
         raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
@@ -369,6 +374,7 @@ def pipeline(
 def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:
     """The state in which a pipeline begins, and the original program."""
     if isinstance(program, PropagatedProgram):
+        _require_own_mesh("propagated program", mesh)
         seconds = {"propagate": program.seconds}
         return Compilation(program.program, program.propagated, timings=seconds), program.program
     program = program_of(program)
@@ -398,6 +404,25 @@ def policy(
     return PartitionOptions(found, limit, windowed_einsum, recompute)
 
 
+def require_open(stage: Stage, asked: PartitionOptions, made: PartitionOptions | None = None) -> None:
+    """Raises SpmdcError (E406) for options that come too late for a plan or an SPMD program, which was made with its
+    own. Those in `made` may be repeated."""
+    if stage == "global":
+        return
+    usual = PartitionOptions.on(asked.machine)
+    late = [
+        name
+        for name in ("memory_limit", "windowed_einsum", "recompute")
+        if getattr(asked, name) not in (getattr(usual, name), getattr(made, name, None))
+    ]
+    if made is not None and asked.machine not in (TPU_V3, made.machine):
+        late.insert(0, "machine")
+    if late:
+        what = {"plan": "a plan is written", "spmd": "an SPMD program is taken"}[stage]
+        message = f"{what} as it was made, and {' and '.join(late)} would have to be known before"
+        raise error("E406", message, help="give these options where the program that it came from is planned")
+
+
 def _check_can_partition(program: Program) -> None:
     if program.stage == "spmd":
         raise error("E406", "the program is an SPMD program already", help="partition the program it came from")
@@ -406,10 +431,18 @@ def _check_can_partition(program: Program) -> None:
 
 
 def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
-    """The program over a mesh of other sizes. Its shardings must use whole axes of the mesh."""
-    if program.stage == "plan":
-        raise error("E406", "a plan is for the mesh that it was made for", help="partition the program it came from")
+    """The program over a mesh of other sizes. Its shardings must use whole axes of the mesh. Raises SpmdcError (E406)
+    for a plan or an SPMD program."""
+    if program.stage != "global":
+        _require_own_mesh({"plan": "plan", "spmd": "SPMD program"}[program.stage], mesh)
     return replace_mesh(program, mesh)
+
+
+def _require_own_mesh(what: str, mesh: Mesh | Mapping[str, int] | None) -> None:
+    """Raises SpmdcError (E406) if a mesh is given for something that was made for one."""
+    if mesh is not None:
+        message = f"{'an' if what.startswith('SPMD') else 'a'} {what} is for the mesh that it was made for"
+        raise error("E406", message, help="partition the program it came from")
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:

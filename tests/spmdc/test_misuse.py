@@ -79,6 +79,33 @@ def test_the_program_is_taken_of_what_has_one() -> None:
     np.testing.assert_array_equal(_api.evaluate(_PLAN, *_INPUTS), _api.evaluate(_PROGRAM, *_INPUTS))
 
 
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"mesh": {"x": 2}}, "a plan is for the mesh"),
+        ({"machine": "tpu-v4"}, "and machine would"),
+        ({"memory_limit": 1000}, "and memory_limit would"),
+        ({"windowed_einsum": "always", "recompute": "never"}, "and windowed_einsum and recompute would"),
+    ],
+)
+def test_a_plan_refuses_what_comes_too_late_for_it(options: dict[str, Any], shown: str) -> None:
+    assert shown in _refused("E406", lambda: _api.partition(_PLAN, **options))
+    if "machine" not in options:
+        assert shown in _refused("E406", lambda: _api.partition(_PLAN.program, **options))
+        assert shown in _refused("E406", lambda: _api.plan(_PLAN, **options))
+
+
+def test_a_plan_may_be_told_again_what_it_was_made_with() -> None:
+    how: dict[str, Any] = {"machine": "tpu-v4", "memory_limit": 2**20, "recompute": "never"}
+    plan = _api.plan(_PROGRAM, **how)
+    assert _api.partition(plan, **how).text() == _api.partition(plan).text()
+    assert _api.plan(_PLAN.program, machine="tpu-v4").options.machine.name == "tpu-v4"
+
+
+def test_a_propagated_program_is_for_its_mesh() -> None:
+    assert "is for the mesh" in _refused("E406", lambda: _api.partition(_api.propagate(_PROGRAM), {"x": 2}))
+
+
 _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a mesh in a text": (lambda: _api.partition(_PROGRAM, mesh="x=4"), '{"x": 4, "y": 2}'),
     "a mesh of pairs": (lambda: _api.plan(_PROGRAM, mesh=[("x", 4)]), '{"x": 4, "y": 2}'),

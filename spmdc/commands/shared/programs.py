@@ -12,7 +12,7 @@ from ir.program import Program
 from passes.cost.machine import machine
 from passes.manager import Hook, handed_on
 from passes.partition.options import PartitionOptions
-from spmdc.api import PartitionedProgram, PropagatedProgram, with_mesh
+from spmdc.api import PartitionedProgram, PropagatedProgram, policy, require_open, with_mesh
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
@@ -22,9 +22,11 @@ from spmdc.reading import read
 
 def load_program(file: str, options: Options, watch: Stopwatch, *, stdin: bytes | None = None) -> Program:
     """The program, over the mesh that the options specify; `stdin` is the content of standard input if it was read
-    already. Raises SpmdcError, E601 if the options do not fit the program."""
+    already. Raises SpmdcError, E601 if the options do not fit the program, E406 if they come too late for it."""
     with watch.step("parse"):
         program = _load(file, dict(options.defines), stdin)
+    if program.stage != "global":
+        require_open(program.stage, policy(**choices_of(options)))
     if options.mesh is not None:
         return with_mesh(program, options.mesh)
     if options.devices is not None:

@@ -140,3 +140,20 @@ def test_colour_only_where_a_terminal_wants_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert not use_color(Terminal())
+
+
+_TOO_LATE = (("--mesh", "x=2"), ("--devices", "2"), ("--memory-limit", "1MiB"), ("--windowed-einsum", "always"))
+
+
+@pytest.mark.parametrize("verb", ["check", "compare", "cost", "lower", "partition", "plan", "run", "trace"])
+@pytest.mark.parametrize("stage", ["plan", "partition"])
+def test_a_plan_or_an_spmd_program_refuses_what_comes_too_late_for_it(spmdc: Run, verb: str, stage: str) -> None:
+    Path("a.spmd").write_text("mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8]) { return replicate(tanh(a)) }\n")
+    Path("made.spmd").write_text(spmdc(stage, "a.spmd").out)
+    for option in _TOO_LATE[: 2 if verb == "check" else None]:
+        ended = spmdc(verb, "made.spmd", *option)
+        assert ended.status == 1
+        assert ended.err.startswith("error[E406]: a")
+    if verb == "cost":
+        assert "E406" in spmdc("cost", "made.spmd", "--mesh", "x=2", "--mesh", "x=4").err
+        assert spmdc("cost", "made.spmd", "--machine", "tpu-v3", "--machine", "tpu-v4").status == 0
