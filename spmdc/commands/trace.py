@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ir.diagnostics import Diagnostic
 from passes.cost.machine import machine
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
@@ -19,8 +20,10 @@ def run(options: Options, *, file: str, out: str | None, measure: bool) -> int:
     """Prints or writes the trace."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
+    warnings: tuple[Diagnostic, ...] = ()
     if not is_partitioned(program):
-        program = partition_program(program, options, watch).program
+        partitioned = partition_program(program, options, watch)
+        program, warnings = partitioned.program, partitioned.warnings
     with watch.step("trace"):
         trace = trace_of(program, machine(options.machine))
     if measure:
@@ -30,4 +33,4 @@ def run(options: Options, *, file: str, out: str | None, measure: bool) -> int:
     text = json.dumps(trace)
     if out is not None:
         write_text(out, text + "\n")
-    return finish(options, watch, Verbatim(text) if out is None else "", {"trace": trace})
+    return finish(options, watch, Verbatim(text) if out is None else "", {"trace": trace}, warnings)

@@ -76,3 +76,10 @@ def test_a_machine_that_is_not_there_is_reported(spmdc: Run) -> None:
     ended = spmdc("trace", "p.spmd", "--machine", "tpu-v99")
     assert ended.status in (1, 2)
     assert "error[E60" in ended.err
+
+
+def test_a_trace_has_the_warnings_of_a_partition(spmdc: Run) -> None:
+    text = b"mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8]) { return sort(a) }"
+    assert "warning[W001]" in spmdc("trace", "-", stdin=text).err
+    (warning,) = spmdc("trace", "-", "--json", stdin=text).json["diagnostics"]
+    assert warning["code"] == "W001"
