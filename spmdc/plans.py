@@ -89,14 +89,14 @@ class Plan:
         return graph
 
     def explain(self, value: str) -> Choices:
-        """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E103)."""
+        """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E101)."""
         return choices_for(self, value)
 
     def replace(self, value: str, strategy: str) -> Plan:
         """The plan with another strategy for the op that makes the value of that name; everything else is decided
         again.
 
-        Raises SpmdcError (E103, E309, E413) if there is no such op, or it has no such strategy.
+        Raises SpmdcError (E101, E309, E413) if there is no such op, or it has no such strategy.
         """
         return replaced(self, value, strategy)
 
@@ -236,7 +236,7 @@ def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], s
 
 
 def choices_for(plan: Plan, value: str) -> Choices:
-    """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E103, E413)."""
+    """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E101, E413)."""
     chosen, asked = _asked(plan, value)
     mesh = plan.program.mesh
     selector, queries = next((each for each in reversed(asked) if _could_choose(mesh, *each, chosen)), asked[-1])
@@ -311,8 +311,20 @@ def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Se
         raise error("E413", f"{value!r} is a parameter, which no op makes", help=help_text)
     help_text = "spmdc plan FILE shows them all"
     if _has_value(plan.source, value):
-        help_text = "the program has it: no result depends on it, or it is computed in another way"
-    raise error("E103", f"the plan has no value {value!r}", help=help_text)
+        became = ", ".join(repr(v.name) for op in _in_place_of(plan, value) for v in op.results)
+        help_text = f"the program has it, and the plan {became} in its place" if became else _UNUSED
+    raise error("E101", f"the plan has no value {value!r}", help=help_text)
+
+
+_UNUSED = "the program has it: no result depends on it, or it is computed in another way"
+
+
+def _in_place_of(plan: Plan, value: str) -> list[Op]:
+    """The ops of a plan at the place of the op that makes the value of that name in the source: those of its kind, or
+    else all."""
+    places = {op.span: op.name for op in all_ops(plan.source) if any(v.name == value for v in op.results)}
+    found = [op for op in all_ops(plan.program) if op.span is not None and op.span in places and not is_reshard(op)]
+    return [op for op in found if op.name == places[op.span]] or found
 
 
 def _has_value(program: Program, name: str) -> bool:
@@ -364,7 +376,7 @@ def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide
 
 
 def replaced(plan: Plan, value: str, strategy: str) -> Plan:
-    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413, E601)."""
+    """The plan with another strategy for an op. Raises SpmdcError (E101, E309, E413, E601)."""
     require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
     _, asked = _asked(plan, value)
     label = asked[-1][1][0].op.label

@@ -22,7 +22,7 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
     watch = Stopwatch()
     plan = _plan(file, options, watch)
     if explain is not None:
-        with looking_for(explain, plan.source):
+        with looking_for(explain, plan.source, options):
             choices = plan.explain(explain)
         return finish(options, watch, str(choices), choices.to_json(), plan.warnings)
     if diff is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from spmdc.commands.shared.bindings import looking_for
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import load_program, propagate_program
@@ -15,8 +16,9 @@ from spmdc.pictures.svg import standalone
 def run(options: Options, *, file: str, name: str, out: str | None) -> int:
     """Draws the value in letters, or writes a picture of it."""
     watch = Stopwatch()
-    propagated = propagate_program(load_program(file, options, watch), watch)
-    picture = propagated.picture(name)
+    program = load_program(file, options, watch)
+    with looking_for(name, program, options):
+        picture = propagate_program(program, watch).picture(name)
     if out is not None:
         write_text(out, standalone(picture.svg()))
     text = picture.text(color=use_color(sys.stdout), width=width_of(sys.stdout) or 100)

@@ -22,6 +22,6 @@ def run(options: Options, *, file: str, name: str) -> int:
         text = explain_collectives(collectives, partitioned.propagated)
         figures = {"name": name, "text": text, "collectives": [c.to_json() for c in collectives]}
         return finish(options, watch, text, figures)
-    with looking_for(name, program):
+    with looking_for(name, program, options):
         text = propagate_program(program, watch).why(name)
     return finish(options, watch, text, {"name": name, "text": text})

@@ -51,9 +51,12 @@ def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Co
     line = int(what) if what.isdecimal() else None
     found = [c for c in collectives if c.kind == what or (line is not None and c.line == line)]
     if not found:
-        kinds = ", ".join(sorted({c.kind for c in collectives})) or "none"
+        lines: dict[str, set[int]] = {}
+        for c in collectives:
+            lines.setdefault(c.kind, set()).update([c.line] if c.line is not None else [])
+        kinds = "; ".join(f"{kind} of line {', '.join(map(str, sorted(lines[kind])))}" for kind in sorted(lines))
         raise error("E101", f"no collective comes from line {what}" if what.isdecimal() else f"there is no {what}",
-                    help=f"the program's collectives: {kinds}")  # fmt: skip
+                    help=f"the program's collectives: {kinds or 'none'}")  # fmt: skip
     return found
 
 

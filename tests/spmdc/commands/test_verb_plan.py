@@ -44,7 +44,7 @@ def test_what_an_op_could_have_done_is_explained(spmdc: Run) -> None:
     assert "computed whole on every device" in ended.out
     chosen = [c for c in spmdc("plan", "p.spmd", "--explain", "h", "--json").json["choices"] if c["is_chosen"]]
     assert [c["strategy"] for c in chosen] == ["i=x, j=y"]
-    assert "error[E103]" in spmdc("plan", "p.spmd", "--explain", "nothing").err
+    assert "error[E101]" in spmdc("plan", "p.spmd", "--explain", "nothing").err
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,15 @@ def test_a_name_that_the_plan_has_no_op_for_is_explained(spmdc: Run, name: str, 
     assert became in spmdc("plan", "q.spmd", "--explain", name).err
     if name in ("again", "half", "N"):
         assert became in spmdc("why", "q.spmd", name).err
+
+
+def test_a_value_that_the_plan_computes_otherwise_leads_to_what_it_became(spmdc: Run) -> None:
+    text = b"mesh (x=4)\ndef main(a: f32[64@x, 8]) -> (r: f32[64, 8@x]) {\n  return concatenate([a[3:], a[:3]], 0)\n}"
+    (name,) = (
+        line.split(":")[0].strip() for line in spmdc("plan", "-", stdin=text).out.splitlines() if "concat" in line
+    )
+    assert name != "r"
+    assert f"the plan {name!r} in its place" in spmdc("plan", "-", "--explain", "r", stdin=text).err
 
 
 def test_two_plans_are_compared(spmdc: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from command_line import Run
 
 
@@ -26,7 +27,7 @@ def test_why_starts_from_a_collective_or_a_line(spmdc: Run) -> None:
         ended = spmdc("why", "p.spmd", what)
         assert ended.status == 1
         assert "error[E101]" in ended.err
-        assert "the program's collectives: all_reduce" in ended.err
+        assert "the program's collectives: all_reduce of line 6" in ended.err
 
 
 def test_why_tells_messages_of_one_cause_together(spmdc: Run) -> None:
@@ -75,3 +76,17 @@ def test_a_sum_leads_to_what_splits_its_terms(spmdc: Run) -> None:
         "  x in dim 0 of g: a is annotated  at p.spmd:3:10",
         "  y in dim 1 of g: w is annotated  at p.spmd:3:28",
     ]
+
+
+_GATHERED = b"""mesh (x=4)
+def main(a: f32[8@x, 8], b: f32[8@x, 8]) -> (o: f32[8@x, 8]) {
+  return matmul(a, b)
+}"""
+
+
+@pytest.mark.parametrize("verb", ["why", "visualize"])
+def test_a_name_that_only_the_partitioned_program_has_leads_to_what_can_be_asked(spmdc: Run, verb: str) -> None:
+    assert "b.1" in spmdc("partition", "-", stdin=_GATHERED).out
+    ended = spmdc(verb, "-", "b.1", stdin=_GATHERED)
+    assert ended.status == 1
+    assert "in the partitioned program, all_gather of 'b' makes it: ask for 'b' or `spmdc why FILE 3`" in ended.err
