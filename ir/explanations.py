@@ -71,7 +71,7 @@ explain("E308", "A partial annotation is not possible here: the reduction does n
 explain(
     "E309",
     "The text of a sharding is in none of the known notations: PartitionSpec, HLO's {devices=…} and Shardy's "
-    "#sdy.sharding<…>.",
+    "#sdy.sharding<…>; or that of a strategy or of a reshard's steps is not as `spmdc plan` prints them.",
 )
 
 explain(

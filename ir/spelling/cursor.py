@@ -31,8 +31,8 @@ class Cursor:
         rest = self.text[self.position :].strip()
         shown = rest[:_MAX_SHOWN] + ("…" if len(rest) > _MAX_SHOWN else "")
         found = f"found {shown!r}" if rest else "the text ends"
-        return error("E309", f"{self.what}: expected {expected}, and {found}", self.span, notes=[self.text[:200]],
-                     help=self.help)  # fmt: skip
+        notes = [self.text[:200]] if rest != shown or shown != self.text.strip() else []
+        return error("E309", f"{self.what}: expected {expected}, and {found}", self.span, notes=notes, help=self.help)
 
     def accept(self, token: str) -> bool:
         """Takes the next token if it is this one. Returns whether it was."""

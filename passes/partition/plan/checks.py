@@ -19,7 +19,7 @@ from ir.program import Function, Op, Program, Region, Result, Value, callee_of
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
-from passes.partition.plan.spelling import IDENTITY, Spelled, read_steps, read_strategy
+from passes.partition.plan.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
 from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
@@ -28,6 +28,8 @@ from passes.partition.strategy import WindowedEinsum, results_of_candidates, sha
 from passes.sub_axes import SubAxes
 
 AnySharding = ClosedSharding | StridedSharding
+_IN_FRONT = "a reshard in front of the op brings it there"
+_ON_THE_LEFT = "write the sharding that a result must have in its type on the left, and reshard it behind the op"
 
 
 def plan_diagnostics(program: Program, sub_axes: SubAxes) -> list[Diagnostic]:
@@ -47,18 +49,21 @@ class _Checker:
         self.found: list[Diagnostic] = []
         self.shardings = PlanShardings(sub_axes)
         self.makers: dict[Value, Op] = {}
+        self.open: set[Value] = set()
+        """The values without a sharding, for which only that is an error."""
 
-    def add(self, where: Op | Value | Result, message: str, help: str = "") -> None:
+    def add(self, where: Op | Value | Result, message: str, help: str = "", notes: Sequence[str] = ()) -> None:
         """Adds an error. An op that was read from a text has the line that it was planned for; its results have those
         of the text."""
         place = where.results[0] if isinstance(where, Op) and where.results else where
-        self.found.append(Diagnostic("E413", message, place.span, help=help))
+        self.found.append(Diagnostic("E413", message, place.span, help=help, notes=tuple(notes)))
 
     def function(self, function: Function) -> None:
         self.region(function.body)
         for value, result in zip(function.body.results, function.results, strict=True):
             what = f"result {result.name} of {function.name}"
-            self.agree(result, what, self.shardings.of(value), self.shardings.of(result))
+            if value not in self.open:
+                self.agree(result, what, self.shardings.of(value), self.shardings.of(result))
 
     def region(self, region: Region) -> None:
         for value in region.params:
@@ -75,15 +80,19 @@ class _Checker:
             sharding is None or any(d.open or d.priority for d in sharding.dims)
         ):
             help_text = f"{value.name}: {value.type.dtype.name}[…]{{replicated}}, or with axes behind its dims"
+            self.open.add(value)
             self.add(value, f"in a plan every value has a sharding, and {value.name!r} has none", help_text)
 
     def agree(self, where: Op | Result, what: str, have: AnySharding, wanted: AnySharding) -> bool:
         if _same(have, wanted):
             return True
-        mesh = self.program.mesh
-        message = f"{what} is sharded {have.spell(mesh)}, and must be {wanted.spell(mesh)}"
-        self.add(where, message, "a reshard in front of it brings it there")
+        help = _IN_FRONT if isinstance(where, Op) else "a reshard in front of the return brings it there"
+        self.add(where, self.clash(what, have, wanted), help)
         return False
+
+    def clash(self, what: str, have: AnySharding, wanted: AnySharding) -> str:
+        mesh = self.program.mesh
+        return f"{what} is sharded {have.spell(mesh)}, and must be {wanted.spell(mesh)}"
 
     # One op.
 
@@ -134,7 +143,8 @@ class _Checker:
 
     def pairs(self, op: Op, have: Sequence[Value], wanted: Sequence[Value | Result]) -> None:
         for one, other in zip(have, wanted, strict=True):
-            self.agree(op, f"{one.name} of the {op.name}", self.shardings.of(one), self.shardings.of(other))
+            if self.open.isdisjoint((one, other)):
+                self.agree(op, f"{one.name} of the {op.name}", self.shardings.of(one), self.shardings.of(other))
 
     def whole(self, op: Op, values: Sequence[Value]) -> None:
         for value in values:
@@ -153,11 +163,22 @@ class _Checker:
         for (operands, results), pending in self.ways(op, rule, spelled):
             given = [self.shardings.of(v) for v in op.operands]
             if [v.partial for v in given] == [v.partial for v in operands] or pending is None:
-                sides = zip((*op.operands, *op.results), (*operands, *results), strict=True)
-                for value, wanted in sides:
-                    side = "result" if value in op.results else "operand"
-                    self.agree(op, f"{side} {value.name} of {op.name}", self.shardings.of(value), wanted)
+                self.sides(op, operands, results)
                 return
+
+    def sides(self, op: Op, operands: Sequence[ClosedSharding], results: Sequence[ClosedSharding]) -> None:
+        """Adds one error for all operands and results that are sharded otherwise than the strategy requires."""
+        clashes: list[str] = []
+        ways: dict[str, None] = {}
+        sides = ("operand", _IN_FRONT, op.operands, operands), ("result", _ON_THE_LEFT, op.results, results)
+        for side, way, values, shardings in sides:
+            for value, wanted in zip(values, shardings, strict=True):
+                have = self.shardings.of(value)
+                if value not in self.open and not _same(have, wanted):
+                    clashes.append(self.clash(f"{side} {value.name} of {op.name}", have, wanted))
+                    ways[way] = None
+        if clashes:
+            self.add(op, clashes[0], "; ".join(ways), clashes[1:])
 
     def rules(self, op: Op) -> str:
         rule = Spelled().rule(op)
@@ -224,6 +245,8 @@ class _Checker:
     # Reshards.
 
     def reshard(self, op: Op) -> None:
+        if self.open.intersection((op.operands[0], op.result)):
+            return
         text = str(op.attrs["steps"])
         source, target = self.shardings.of(op.operands[0]), self.shardings.of(op.result)
         if text == IDENTITY:
@@ -243,7 +266,10 @@ class _Checker:
                 fault = "axes are cut where no sharding of the plan cuts them"
             if fault:
                 mesh = self.program.mesh
-                self.add(op, f"no {type(step).__name__} leads from {now.spell(mesh)} to {after.spell(mesh)}: {fault}")
+                message = (
+                    f"{spell_step(mesh, step)} does not lead from {now.spell(mesh)} to {after.spell(mesh)}: {fault}"
+                )
+                self.add(op, message, STEPS_HELP)
                 return
             now = after
         self.agree(op, f"{op.result.name} after its steps", now, target)
@@ -293,32 +319,44 @@ class _Checker:
         if any(isinstance(dim, int) and not 0 <= dim < len(dims) for dim in named):
             return "the tensor has no such dim"
 
-        def leave(dim: int, axes: Axes) -> bool:
+        def spell(axes: Axes) -> str:
+            return ", ".join(map(self.program.mesh.spell, axes))
+
+        def leave(dim: int, axes: Axes) -> str:
             have, gone = fine(dims[dim]), fine(axes)
             dims[dim] = have[: len(have) - len(gone)]
-            return have[len(have) - len(gone) :] == gone
+            ends_so = have[len(have) - len(gone) :] == gone
+            return "" if ends_so else f"{spell(axes)} is not what splits dim {dim} last"
+
+        def enter(axes: Axes) -> str:
+            return (
+                f"{spell(axes)} splits a dim already, or a reduction over it is pending" if _uses(before, axes) else ""
+            )
 
         match step:
             case moves.Gather(dim, axes):
-                fine_so = leave(dim, axes)
+                fault = leave(dim, axes)
             case local_steps.Slice(dim, axes):
-                fine_so = not _uses(before, axes)
+                fault = enter(axes)
                 dims[dim] = (*dims[dim], *axes)
             case moves.AllToAll(axes, source, target):
-                fine_so = leave(source, axes)
+                fault = leave(source, axes)
                 dims[target] = (*dims[target], *axes)
             case reductions.Reduce(axes, kind) | reductions.ReduceScatter(axes, kind):
-                fine_so = all(partial.get(a) == kind for a in fine(axes))
+                is_pending = all(partial.get(a) == kind for a in fine(axes))
+                fault = "" if is_pending else f"no {kind} is pending over {spell(axes)}"
                 partial = {a: pending for a, pending in partial.items() if a not in fine(axes)}
                 if isinstance(step, reductions.ReduceScatter):
                     dims[step.dim] = (*dims[step.dim], *axes)
             case local_steps.MakePartial(axes, kind) | local_steps.Spread(axes, kind):
-                fine_so = leave(step.dim, axes) if isinstance(step, local_steps.Spread) else not _uses(before, axes)
+                fault = leave(step.dim, axes) if isinstance(step, local_steps.Spread) else enter(axes)
                 partial |= dict.fromkeys(fine(axes), kind)
             case _:
                 return "it is of another kind"
-        if not fine_so or (isinstance(before, StridedSharding) and tuple(dims) != before.axes):
-            return "its axes are others"
+        if fault:
+            return fault
+        if isinstance(before, StridedSharding) and tuple(dims) != before.axes:
+            return "its dims are split into strided parts"
         if isinstance(before, StridedSharding):
             return before.with_partial(tuple(partial.items()))
         return ClosedSharding(tuple(dims), tuple(partial.items()), before.order)

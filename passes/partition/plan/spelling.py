@@ -73,10 +73,11 @@ def spell_strategy(mesh: Mesh, op: Op, rule: FactorRule, strategy: Strategy) -> 
 
 def spell_steps(mesh: Mesh, steps: Steps) -> str:
     """The steps of a reshard, each with the sharding that it leads to."""
-    return "; ".join(f"{_step(mesh, step)} -> {_spell_sharding(mesh, after)}" for step, after in steps)
+    return "; ".join(f"{spell_step(mesh, step)} -> {_spell_sharding(mesh, after)}" for step, after in steps)
 
 
-def _step(mesh: Mesh, step: Step) -> str:
+def spell_step(mesh: Mesh, step: Step) -> str:
+    """A step with its arguments, as in `all_gather 0 (y)`."""
     moves_digits = isinstance(step, strided.Strided | strided.Rotate)
     found = [_NAMES[type(step)]]
     for value in (getattr(step, f.name) for f in fields(step)):
@@ -138,19 +139,23 @@ class Spelled:
 
 def read_strategy(meshes: Sequence[Mesh], text: str, span: Span | None) -> Spelled:
     """The strategy of an op of a plan. Raises SpmdcError (E309)."""
-    return _Reader(text, "the strategy", span, meshes).strategy() if text else Spelled()
+    return _Reader(text, "the strategy", span, meshes, _STRATEGY_HELP).strategy() if text else Spelled()
 
 
 def read_steps(meshes: Sequence[Mesh], text: str, span: Span | None) -> Steps:
     """The steps of a reshard. Raises SpmdcError (E309)."""
-    return () if text == IDENTITY else _Reader(text, "the steps", span, meshes).steps()
+    return () if text == IDENTITY else _Reader(text, "the steps", span, meshes, STEPS_HELP).steps()
+
+
+_STRATEGY_HELP = 'a strategy has an axis, or several, for each factor that is split: strategy="i=x, j=(y, z)"'
+STEPS_HELP = "without steps=, a reshard has those that take least time"
 
 
 class _Reader:
     """Reads one text."""
 
-    def __init__(self, text: str, what: str, span: Span | None, meshes: Sequence[Mesh]) -> None:
-        self.cursor = Cursor(text, what, span)
+    def __init__(self, text: str, what: str, span: Span | None, meshes: Sequence[Mesh], help: str) -> None:
+        self.cursor = Cursor(text, what, span, help=help)
         self.mesh_axes = dict(meshes[0].axes)
         self.meshes = {mesh.name: mesh for mesh in meshes}
 

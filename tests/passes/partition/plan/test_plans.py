@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 import spmdc
 from ir.causes import Cause
+from ir.diagnostics import Diagnostic
 from ir.program import Program, all_ops
 from ir.spelling.printer import print_program
 from passes.manager import Compilation
@@ -104,10 +105,11 @@ WRONG = {
     "grammar": ('strategy="i=x")\n  return', 'strategy="i:x")\n  return', "E309", "expected '='"),
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
     "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [-, y]"),
-    "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
+    "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "y is not what splits dim 0"),
     "no op": ("reshard(h)", 'f32(h, cause="result r of main")', "E201", "f32 has a cause and writes no op"),
     "no dim": ("reshard(h)", 'reshard(h, steps="all_gather 7 (y) -> [x, -]")', "E413", "has no such dim"),
-    "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
+    "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "no sum is pending over y"),
+    "no kind": ("reshard(h)", 'reshard(h, steps="gather 1 (y) -> [x, -]")', "E309", "expected one of all_gather"),
     "no part": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [y:(256)4 -]")', "E303", "y:(256)4 is no part of"),
     "part of none": ("reshard(h)", 'reshard(h, steps="all_gather 0 (z:(1)2) -> [-, y]")', "E301", "name an axis 'z'"),
     "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [-, -], and must be [y, -]"),
@@ -130,6 +132,34 @@ def test_what_contradicts_itself_is_reported_where_the_plan_says_it(case: str) -
     assert first.span is not None
     line = text.splitlines()[first.span.line - 1]
     assert line in [changed for changed in text.splitlines() if changed not in EDITED.splitlines()] or case == "result"
+
+
+def test_an_op_whose_strategy_does_not_fit_is_one_error() -> None:
+    (found,) = _faults(EDITED.replace('strategy="i=x")\n  return', 'strategy="j=x")\n  return'))
+    assert found.notes
+    assert "a reshard in front of the op" in found.help
+    assert "in its type on the left" in found.help
+
+
+def test_a_value_without_a_sharding_is_one_error() -> None:
+    (found,) = _faults(EDITED.replace("u: f32[48, 32]{replicated} =", "u ="))
+    assert "'u' has none" in found.message
+
+
+def test_steps_that_do_not_lead_on_are_named_as_in_the_plan() -> None:
+    (found,) = _faults(EDITED.replace("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")'))
+    assert found.message.startswith("all_gather 0 (y) does not lead from [x, y] to [x, -]")
+    assert "without steps=" in found.help
+    (found,) = _faults(EDITED.replace("reshard(h)", 'reshard(h, steps="gather 1 (y) -> [x, -]")'))
+    assert (found.code, found.notes) == ("E309", ())
+    assert "without steps=" in found.help
+
+
+def _faults(text: str) -> tuple[Diagnostic, ...]:
+    assert text != EDITED
+    with pytest.raises(spmdc.SpmdcError) as caught:
+        spmdc.plan(spmdc.parse(text))
+    return caught.value.diagnostics
 
 
 def test_a_plan_says_what_each_op_costs() -> None:
@@ -393,7 +423,7 @@ def test_a_step_of_strided_parts_that_leads_elsewhere_is_reported(old: str, new:
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.partition(spmdc.parse(text.replace(old, new)))
     assert [d.code for d in refused.value.diagnostics] == ["E413"]
-    assert " leads from [(2,z), x] partial(y) to [" in str(refused.value)
+    assert " does not lead from [(2,z), x] partial(y) to [" in str(refused.value)
 
 
 def test_bytes_of_a_rotation_are_those_of_the_device_that_receives_most() -> None:
