@@ -30,9 +30,11 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     if not program.meshes:
         return replace(program, meshes=(new,))
 
+    missing: set[str] = set()
+
     def moved(value: Value | Result) -> Sharding | None:
         sharding = _moved(value.sharding, program.mesh, new) if value.sharding is not None else None
-        problems.extend(_faults(value, sharding, program.mesh, new) if sharding is not None else ())
+        problems.extend(_faults(value, sharding, program.mesh, new, missing) if sharding is not None else ())
         return sharding
 
     def result(function: Function, i: int) -> Result:
@@ -69,9 +71,13 @@ def _moved(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
     return sharding.with_axes(lambda axes: tuple(map(axis, axes)), new)
 
 
-def _faults(value: Value | Result, sharding: Sharding, old: Mesh, new: Mesh) -> Iterator[Diagnostic]:
-    """The errors in a value's sharding over the new mesh."""
-    advice = f"the program's own mesh is ({old}): the new one, ({new}), needs its axes"
+def _faults(value: Value | Result, sharding: Sharding, old: Mesh, new: Mesh, missing: set[str]) -> Iterator[Diagnostic]:
+    """The errors in a value's sharding over the new mesh; axes that are missing are reported once, and collected."""
+    whole = ",".join(f"{name}={size}" for name, size in (*new.axes, *((n, 1) for n in old.names if n not in new.names)))
+    advice = f"the program's own mesh is ({old}): the new one, ({new}), needs its axes, as in {whole}"
     for _, problem in sharding_faults(sharding, value.type.shape):
-        code = "E301" if "not in the mesh" in problem else "E303"
-        yield Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice)
+        if "not in the mesh" not in problem:
+            yield Diagnostic("E303", f"{value.name}: {problem}", value.span, help=advice)
+        elif problem not in missing:
+            missing.add(problem)
+            yield Diagnostic("E301", f"{value.name}: {problem}", value.span, help=advice)

@@ -336,7 +336,8 @@ def _best(network: Network, mesh: Mesh) -> Mapping[str, tuple[Digit, ...]]:
         raise error(
             "E604",
             f"the mesh ({mesh}) does not lie on the network ({network})",
-            help=f"each axis takes whole parts of dims: use sizes that divide theirs, {network.size} devices in all",
+            help=f"the mesh has {mesh.size} devices and the network {network.size}: each axis takes whole parts of "
+            "dims, by sizes that divide theirs",
         )
     return best[1]
 

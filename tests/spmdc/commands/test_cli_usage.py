@@ -108,6 +108,10 @@ def test_the_mesh_of_the_command_line_must_have_the_programs_axes(spmdc: Run) ->
     assert ended.status == 1
     assert ended.err.count("error[E301]") == 2
     assert "the program's own mesh is (x=4, y=2)" in ended.err
+    assert ended.err.count("needs its axes, as in z=8,x=1,y=1") == 2
+    ended = spmdc("partition", "p.spmd", "--mesh", "x=4")
+    assert ended.err.count("error[E301]") == 1
+    assert "as in x=4,y=1" in ended.err
 
 
 def test_devices_of_a_mesh_of_two_axes_must_be_divided(spmdc: Run) -> None:

@@ -79,6 +79,7 @@ def test_a_machine_has_a_shape_or_a_file(spmdc: Run, tmp_path: Path) -> None:
     unfit = spmdc("partition", "-", "--machine", "tpu-v4:3x3x3", stdin=CROSSED)
     assert unfit.status == 1
     assert "error[E604]: the mesh (d=4) does not lie on the network (x=3 x y=3 x z=3)" in unfit.err
+    assert "the mesh has 4 devices and the network 27" in unfit.err
     own = tmp_path / "own.toml"
     own.write_text('name = "own"\n[device]\nflops = -1\n')
     wrong = spmdc("partition", "-", "--machine", str(own), stdin=CROSSED)
