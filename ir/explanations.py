@@ -32,7 +32,11 @@ explain(
     "A name is defined twice in the same scope. Values are never reassigned: give the new value a name of its own.",
 )
 explain("E103", "No op, function or composition has this name.")
-explain("E104", "A const given on the command line (-D name=int) is not declared in the program, or is not an integer.")
+explain(
+    "E104",
+    "A const given on the command line (-D NAME=NUMBER) is not declared in the program, or a float is given for one "
+    "that is none.",
+)
 
 explain("E201", "An op does not accept these operands or attributes.")
 explain("E202", "A value's type differs from the type that was written for it.")

@@ -257,7 +257,7 @@ def _add_cost(p: argparse.ArgumentParser) -> None:
         "the machine that costs are estimated for; may be given several times, as may --mesh and several values of -D, "
         "for a table with a row for each combination"
     ))  # fmt: skip
-    p.add_argument("-D", dest="sweeps", action="append", type=parse_sweep, default=[], metavar="NAME=INT,…", help=(
+    p.add_argument("-D", dest="sweeps", action="append", type=parse_sweep, default=[], metavar="NAME=NUMBER,…", help=(
         "override a const of the program; may be given several times"
     ))  # fmt: skip
     size = p.add_mutually_exclusive_group()
@@ -461,7 +461,7 @@ def _add_file(p: argparse.ArgumentParser) -> None:
 
 
 def _add_common(p: argparse.ArgumentParser) -> None:
-    p.add_argument("-D", dest="defines", action="append", type=parse_define, default=[], metavar="NAME=INT", help=(
+    p.add_argument("-D", dest="defines", action="append", type=parse_define, default=[], metavar="NAME=NUMBER", help=(
         "override a const of the program; may be given several times"
     ))  # fmt: skip
     size = p.add_mutually_exclusive_group()

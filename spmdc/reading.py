@@ -21,7 +21,7 @@ _MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"func.func ")
 
 @uncollected()
 def parse(
-    text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
+    text: str, name: str = "<string>", defines: Mapping[str, float] | None = None, folder: str | None = None
 ) -> Program:
     """The program that .spmd text describes, verified. Included files are in `folder`, by default that of the file
     called `name`. Raises SpmdcError with all errors in it."""
@@ -63,14 +63,14 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
     return import_hlo(text, name)
 
 
-def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
+def load(path: str | Path, defines: Mapping[str, float] | None = None) -> Program:
     """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also if
     the file cannot be read."""
     require(isinstance(path, str | os.PathLike), "a program is loaded from a path", path, "spmdc.parse(text)")
     return read(read_bytes(path), str(path), defines)
 
 
-def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
+def read(data: bytes, name: str, defines: Mapping[str, float] | None = None) -> Program:
     """The program in the bytes of a file, in the language that `language_of` returns."""
     language = language_of(data, name)
     if language == "spmd":

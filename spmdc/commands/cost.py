@@ -39,7 +39,7 @@ def run(
     alive: bool,
     machines: Sequence[str],
     meshes: Sequence[Mapping[str, int]],
-    sweeps: Sequence[tuple[str, Sequence[int]]],
+    sweeps: Sequence[tuple[str, Sequence[float]]],
 ) -> int:
     """Prints a row for each line, op, …, and with `alive` the values at the peak of memory; for several machines,
     meshes or values of consts, a row for each combination."""
@@ -64,7 +64,7 @@ def _points(
     options: Options,
     machines: Sequence[str],
     meshes: Sequence[Mapping[str, int]],
-    sweeps: Sequence[tuple[str, Sequence[int]]],
+    sweeps: Sequence[tuple[str, Sequence[float]]],
 ) -> list[Options]:
     """The options of each combination. Raises SpmdcError (E601) if there are too many."""
     names, values = [name for name, _ in sweeps], [values for _, values in sweeps]
@@ -96,7 +96,7 @@ def _names(
     point: Options,
     machines: Sequence[str],
     meshes: Sequence[Mapping[str, int]],
-    sweeps: Sequence[tuple[str, Sequence[int]]],
+    sweeps: Sequence[tuple[str, Sequence[float]]],
 ) -> dict[str, str]:
     """The options that differ between combinations, with their values in this one."""
     found = {"machine": point.machine} if len(machines) > 1 else {}

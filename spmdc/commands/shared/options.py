@@ -13,6 +13,7 @@ from spmdc.byte_counts import BYTE_COUNTS, byte_count
 
 _MAX_DIGITS = 100
 _MAX_SHOWN = 60
+_FLOAT = r"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?\s*"
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Options:
     """
 
     verb: str = ""
-    defines: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    defines: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     devices: int | None = None
     mesh: Mapping[str, int] | None = None
     machine: str = "tpu-v3"
@@ -43,16 +44,18 @@ class Options:
         return tuple(f.name for f in fields(cls))
 
 
-def parse_define(text: str) -> tuple[str, int]:
-    """`name=int`. Raises ArgumentTypeError otherwise."""
+def parse_define(text: str) -> tuple[str, float]:
+    """`name=number`: an integer or a float. Raises ArgumentTypeError otherwise."""
     name, equals, value = text.partition("=")
     if not equals or not is_name(name.strip()):
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not name=int, as in -D E=64")
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not NAME=NUMBER, as in -D E=64")
+    if re.fullmatch(_FLOAT, value, re.ASCII) and len(value) <= _MAX_DIGITS:
+        return name.strip(), float(value)
     return name.strip(), parse_integer(value, f"{name.strip()} in {_shown(text)}")
 
 
-def parse_sweep(text: str) -> tuple[str, list[int]]:
-    """`name=int` or `name=int,int`. Raises ArgumentTypeError otherwise."""
+def parse_sweep(text: str) -> tuple[str, list[float]]:
+    """`name=number` or `name=number,number`. Raises ArgumentTypeError otherwise."""
     name, equals, values = text.partition("=")
     if not equals:
         return parse_define(text)[0], []

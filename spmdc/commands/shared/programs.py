@@ -71,7 +71,7 @@ def is_partitioned(program: Program) -> bool:
     return program.stage == "spmd"
 
 
-def _load(file: str, defines: dict[str, int], stdin: bytes | None) -> Program:
+def _load(file: str, defines: dict[str, float], stdin: bytes | None) -> Program:
     if file != "-":
         return spmdc.load(file, defines)
     return read(read_stdin() if stdin is None else stdin, "<stdin>", defines)

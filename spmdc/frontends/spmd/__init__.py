@@ -27,7 +27,7 @@ _FIRST = ("", 0, 0)
 
 
 def parse(
-    text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
+    text: str, name: str = "<string>", defines: Mapping[str, float] | None = None, folder: str | None = None
 ) -> Program:
     """The program that a text of the .spmd language defines. `name` is the file's, `defines` overrides consts, and
     `folder` is where included files are, by default the file's own.
@@ -66,7 +66,7 @@ def read(text: str, name: str = "<string>", folder: str | None = None) -> Readin
     return _read(Source(name, text), {}, {}, folder)
 
 
-def _read(source: Source, defines: Mapping[str, int], bound: Bound | None, folder: str | None) -> Reading:
+def _read(source: Source, defines: Mapping[str, float], bound: Bound | None, folder: str | None) -> Reading:
     found = Diagnostics(most=_MOST_ERRORS)
     module, whole, program = Module((), {}), Module((), {}), None
     around = Path(source.name).parent if folder is None else Path(folder)
@@ -84,7 +84,7 @@ def _read(source: Source, defines: Mapping[str, int], bound: Bound | None, folde
     return Reading(source, module, whole, bound or {}, diagnostics, program)
 
 
-def _with_overrides(diagnostics: Sequence[Diagnostic], defines: Mapping[str, int]) -> Iterator[Diagnostic]:
+def _with_overrides(diagnostics: Sequence[Diagnostic], defines: Mapping[str, float]) -> Iterator[Diagnostic]:
     """The diagnostics; the first of types and sizes has a note of the consts that are overridden, on which they may
     depend."""
     note = f"consts are overridden: {', '.join(f'{name} = {value}' for name, value in defines.items())}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,7 +18,7 @@ from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import lexer as tokens
 
 
-def errors(text: str, defines: dict[str, int] | None = None) -> list[Diagnostic]:
+def errors(text: str, defines: Mapping[str, float] | None = None) -> list[Diagnostic]:
     """The diagnostics of a text that has errors."""
     with pytest.raises(SpmdcError) as caught:
         parse(text, "t.spmd", defines)
@@ -199,9 +200,21 @@ def test_binary_data_is_no_program() -> None:
     assert places("mesh (x=4)\n  \udc80") == ["E002 2:3"]
 
 
-@pytest.mark.parametrize("defines", [{"B": 3}, {"A": "3"}, {"A": 2.5}])
-def test_overriding_a_const_that_is_not_there_or_no_integer(defines: dict[str, int]) -> None:
-    assert [d.code for d in errors("const A = 1\n" + body(), defines)] == ["E104"]
+@pytest.mark.parametrize("defines", [{"B": 3}, {"A": "3"}, {"A": 2.5}, {"F": "2"}])
+def test_overriding_a_const_that_is_not_there_or_no_integer(defines: dict[str, float]) -> None:
+    assert [d.code for d in errors("const A = 1, F = 0.5\n" + body(), defines)] == ["E104"]
+
+
+@pytest.mark.parametrize("given", [2, 2.5])
+def test_a_const_that_is_a_float_stays_one_when_it_is_overridden(given: float) -> None:
+    text = "const F = 0.5\ndef main(a: f32[8]) -> (r: f32[8]) { return a * F }"
+    (constant,) = (op for op in parse(text, defines={"F": given}).main.body.ops if op.name == "constant")
+    assert repr(constant.attrs["value"]) == repr(float(given))
+
+
+def test_a_dotted_name_is_not_to_become_a_const() -> None:
+    (problem,) = errors(body("b = a + a.foo"))
+    assert "const" not in problem.help
 
 
 def test_independent_errors_are_reported_together_in_the_order_of_their_places() -> None:
@@ -357,6 +370,9 @@ HELPS = [
     ("E205", "in parts", body("b = zeros([1000000, 1000000, 1000000])")),
     ("E205", "max(0,", body("b = zeros([-1])")),
     ("E207", "const N = 8", body("b = zeros([n, 4])")),
+    ("E403", 'include "t.spmd"', "def first(a: f32[8]) -> f32[8] { return a }"),
+    ("E101", "a number is, by const foo = 8", body("b = a + foo")),
+    ("E101", "names are defined before they are used", body("b = a + a.foo")),
     ("E103", "shapes are in types", body("b = shape(a)")),
     ("E302", "each axis splits one dim", body("b: f32[8@x, 4@x] = relu(a)")),
     ("E304", "0 to 1", body(head="mesh (x=2) devices=[0, 0]")),

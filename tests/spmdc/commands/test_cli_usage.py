@@ -45,7 +45,7 @@ def test_the_simulator_does_not_import_jax(tmp_path: Path) -> None:
         ("run", "p.spmd", "--nonsense"),
         ("run", "p.spmd", "--backend", "abacus"),
         ("partition", "p.spmd", "-D", "n"),
-        ("partition", "p.spmd", "-D", "n=1.5"),
+        ("partition", "p.spmd", "-D", "n=1.5.0"),
         ("partition", "p.spmd", "-D", "=1"),
         ("partition", "p.spmd", "--mesh", "x"),
         ("partition", "p.spmd", "--mesh", "x=0"),

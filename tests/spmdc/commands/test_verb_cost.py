@@ -183,5 +183,9 @@ def test_a_cost_says_where_the_mesh_lies(spmdc: Run) -> None:
     assert api.partition(api.parse(TWO.decode())).device_order() is None
 
 
-def test_values_of_a_const_are_between_commas() -> None:
+def test_values_of_a_const_are_between_commas(spmdc: Run) -> None:
     assert parse_sweep("D=128, 512") == ("D", [128, 512])
+    assert repr(parse_sweep("E=0.5,2, 1e-3")) == "('E', [0.5, 2, 0.001])"
+    scaled = b"const E = 0.5\n" + TWO.replace(b"exp(a)", b"exp(a) * E")
+    assert spmdc("cost", "-", "-D", "E=0.5,2", stdin=scaled).out.count("\n") == 3
+    assert "error[E601]: argument -D: E in 'E=1e' is not" in spmdc("run", "p.spmd", "-D", "E=1e").err

@@ -156,11 +156,8 @@ class Evaluator:
             hint = f"to call it, write {node.id}(…)"
         elif node.id in self.written:
             hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
-        hint = (
-            instead_of_name(node.id)
-            or hint
-            or f"names are defined before they are used; a number is, by const {node.id} = 8"
-        )
+        by_const = f"; a number is, by const {node.id} = 8" if "." not in node.id else ""
+        hint = instead_of_name(node.id) or hint or f"names are defined before they are used{by_const}"
         self.scope.poison(node.id)  # reported here, and not wherever else it is used
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 

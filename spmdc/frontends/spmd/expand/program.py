@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
@@ -32,7 +33,7 @@ ENTRY = "main"
 
 
 def expand(
-    module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics, bound: Bound | None = None
+    module: s.Module, source: Source, defines: Mapping[str, float], found: Diagnostics, bound: Bound | None = None
 ) -> Program | None:
     """The program, or None if there are errors, which are added to `found`. The bindings of names are added to
     `bound`."""
@@ -54,6 +55,8 @@ def expand(
     functions = _signatures(context, [item for item in module.items if isinstance(item, s.FunctionItem)])
     if ENTRY not in context.signatures and (functions or not found.errors):
         hint = suggest(ENTRY, context.signatures) or "def main(x: f32[8]) -> (y: f32[8]) { … }"
+        if functions:
+            hint += f', or check a program that has: include "{Path(source.name).name}"'
         found.add(Diagnostic("E403", f"the program has no function {ENTRY!r}", Span(source, 1, 1, 1, 2), help=hint))
     expanded = {item.name: _function(context, item, signature) for item, signature in functions}
     _refuse_recursion(context)
@@ -85,24 +88,32 @@ def _constant(context: Context, node: s.Expr, what: str, written: Collection[str
     raise error("E207", message, node.span, help=help_text)
 
 
-def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, int]) -> None:
+def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, float]) -> None:
     names = [c.name for c in consts]
-    for name, value in defines.items():
+    for name in defines:
         if name not in names:
             hint = suggest(name, names) or (f"its consts are {', '.join(names)}" if names else "it has no consts")
             context.diagnostics.add(Diagnostic("E104", f"the program has no const {name!r} to override", help=hint))
-        elif not isinstance(value, int):
-            context.diagnostics.add(Diagnostic("E104", f"const {name!r} must be an integer, and is given {value!r}"))
     for const in consts:
         with context.reporting() as faults:
             if const.value is None:
                 raise PoisonedError
-            override = defines.get(const.name)
-            what = f"const {const.name!r}"
-            item = override if isinstance(override, int) else _constant(context, const.value, what, names)
+            item = _constant(context, const.value, f"const {const.name!r}", names)
+            if const.name in defines:
+                item = _overridden(const, item, defines[const.name])
             context.consts.bind(const.name, item, const.span)
         if faults.found:
             context.consts.poison(const.name)
+
+
+def _overridden(const: s.Const, own: Item, value: object) -> int | float:
+    """The value that is given for a const: an integer, or a float where its own is one."""
+    if isinstance(own, float) and isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, int):
+        return value
+    kind = "a number" if isinstance(own, float) else "an integer"
+    raise error("E104", f"const {const.name!r} must be {kind}, and is given {value!r}", const.span)
 
 
 def _mesh(context: Context, item: s.MeshItem) -> None:
