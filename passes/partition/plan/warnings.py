@@ -19,7 +19,7 @@ def beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
     """W002: the op takes `excess` bytes more on each device than the limit."""
     return Diagnostic(
         "W002",
-        f"{op.name} takes {limit + excess} bytes on each device, and the limit is {limit}",
+        f"{op.name} takes {limit + excess:,} bytes on each device, and the limit is {limit:,}",
         op.span,
         notes=("these are its operands and results, and what they are made from",),
         help="split its operands and results over more axes, or raise the limit",

@@ -400,6 +400,15 @@ def test_the_help_of_an_error_says_what_to_write(code: str, help: str, text: str
     assert help in problem.help
 
 
+def test_all_unknown_attributes_of_a_call_are_reported_with_those_that_it_has() -> None:
+    text = "spmd mesh (x=4)\ndef main(a: f32[2] of f32[8@x]) -> (o: f32[2] of f32[8@x]) {\n  %s\n  return b\n}"
+    found = errors(text % "b = collective_permute(a, axes=(x), pairs=[[0, 1]])")
+    assert [d.message.split()[-1] for d in found] == ["'axes'", "'pairs'"]
+    assert [d.help for d in found] == ["collective_permute(x, target, source, [shift])"] * 2
+    (problem,) = errors(text % "b = collective_permute(a, target=(x), source=(x), shift=[1])")
+    assert (problem.code, problem.help) == ("E207", "shift=1")
+
+
 @pytest.mark.parametrize(
     ("line", "missing"),
     [

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, cast
 
-from ir.diagnostics import Span, error
+from ir.diagnostics import Diagnostic, Span, SpmdcError, error
 from ir.host import HostFunction
-from ir.ops.declaration import AttrDef, AttrKind
+from ir.ops.declaration import AttrDef, AttrKind, OpDef
 from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.constants import WORDS, fold_prefix
 from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import dtype_named
-from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints, expect_size, normal_dim
+from spmdc.frontends.spmd.foreign_names import instead_of_argument
+from spmdc.frontends.spmd.items import (
+    Item,
+    check_type,
+    describe,
+    expect_int,
+    expect_ints,
+    expect_size,
+    normal_dim,
+    suggest,
+)
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Reader = Callable[[Expressions, s.Expr, str], Attr]
@@ -23,6 +33,24 @@ Reader = Callable[[Expressions, s.Expr, str], Attr]
 def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
     """The attribute's value. Raises SpmdcError (E103, E201, E207, E301)."""
     return _READERS[definition.kind](given, node, definition.name)
+
+
+def refuse_unknown(opdef: OpDef, keywords: Sequence[s.Keyword]) -> None:
+    """Raises SpmdcError (E203) with all keywords that are no attributes of the op."""
+    names = [a.name for a in opdef.attrs]
+    unknown = [keyword for keyword in keywords if keyword.name not in names]
+    if unknown:
+        raise SpmdcError(
+            [
+                Diagnostic(
+                    "E203",
+                    f"{opdef.name} has no attribute {keyword.name!r}",
+                    keyword.span,
+                    help=instead_of_argument(keyword.name, names) or suggest(keyword.name, names) or str(opdef),
+                )
+                for keyword in unknown
+            ]
+        )
 
 
 def count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
@@ -41,6 +69,13 @@ def _number(given: Expressions, node: s.Expr) -> Item:
     if not (isinstance(word, s.Name) and word.id in WORDS and isinstance(given.scope.find(word.id), Value)):
         return given.expr(node)
     return fold_prefix(node.op, WORDS[word.id], node.span) if isinstance(node, s.Unary) else WORDS[word.id]
+
+
+def _int(given: Expressions, node: s.Expr, name: str) -> Attr:
+    item = given.expr(node)
+    if isinstance(item, tuple):
+        raise error("E207", f"{name} must be one integer, and is {describe(item)}", node.span, help=f"{name}=1")
+    return expect_int(item, node.span, name)
 
 
 def _float(given: Expressions, node: s.Expr, name: str) -> Attr:
@@ -165,7 +200,7 @@ def _complex(given: Expressions, node: s.Call, name: str) -> complex:
 
 
 _READERS: dict[AttrKind, Reader] = {
-    "int": lambda given, node, name: expect_int(given.expr(node), node.span, name),
+    "int": _int,
     "ints": lambda given, node, name: expect_ints(given.expr(node), node.span, name),
     "float": _float,
     "bool": _bool,

@@ -19,7 +19,7 @@ from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
 from ir.types import DTYPES, DType, TensorType
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
-from spmdc.frontends.spmd.expand.attributes import count_from_the_end, read_attr, read_type
+from spmdc.frontends.spmd.expand.attributes import count_from_the_end, read_attr, read_type, refuse_unknown
 from spmdc.frontends.spmd.expand.constants import (
     FUNCTIONS,
     WORDS,
@@ -31,7 +31,7 @@ from spmdc.frontends.spmd.expand.constants import (
 )
 from spmdc.frontends.spmd.expand.context import Context, Signature
 from spmdc.frontends.spmd.expand.sharded_types import to_become
-from spmdc.frontends.spmd.foreign_names import instead_of_argument, instead_of_call, instead_of_name
+from spmdc.frontends.spmd.foreign_names import instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import (
     Faults,
     Item,
@@ -430,15 +430,12 @@ class Evaluator:
             )
         for definition, argument in zip(opdef.attrs, rest, strict=False):
             attrs[definition.name] = read_attr(self, definition, argument)
+        refuse_unknown(opdef, node.keywords)
         for keyword in node.keywords:
             if keyword.name in attrs:
                 raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
             found = opdef.attr(keyword.name)
-            if found is None:
-                names = [a.name for a in opdef.attrs]
-                own = instead_of_argument(keyword.name, names) or suggest(keyword.name, names)
-                hint = own or f"its attributes: {', '.join(names) or 'none'}"
-                raise error("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=hint)
+            assert found is not None
             attrs[keyword.name] = read_attr(self, found, keyword.value)
         if operands and opdef.operands != 0:
             count_from_the_end(attrs, operands[0].type.rank, node.span)

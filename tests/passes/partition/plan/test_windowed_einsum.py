@@ -161,7 +161,7 @@ def test_what_goes_beyond_the_memory_limit_in_every_way_is_warned_of() -> None:
     assert ring(q).bytes == 2_048
     (warning,) = q.warnings
     assert warning.code == "W002"
-    assert warning.message == "dot_general takes 13312 bytes on each device, and the limit is 10000"
+    assert warning.message == "dot_general takes 13,312 bytes on each device, and the limit is 10,000"
     assert warning.span is not None
     check_equivalence(program)
 
