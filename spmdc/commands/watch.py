@@ -15,6 +15,7 @@ from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import finish
 from spmdc.commands.shared.programs import choices_of, load_program
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import read_bytes
 from spmdc.reports.collectives import Collective
 
 _PAUSE = 0.2
@@ -33,9 +34,11 @@ class State:
 
 
 def run(options: Options, *, file: str) -> int:
-    """Prints the result for a file, and then at each save what has changed, until it is interrupted."""
+    """Prints the result for a file, and then at each save what has changed, until it is interrupted. Raises SpmdcError
+    (E005) if there is no such file at the start."""
     if file == "-":
         raise error("E601", "only a file can be watched", help="spmdc watch layer.spmd")
+    read_bytes(file)
     known, files = State(), {file}
     for _ in _saves(files):
         watch = Stopwatch()

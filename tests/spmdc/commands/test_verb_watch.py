@@ -78,6 +78,12 @@ def test_standard_input_cannot_be_watched(spmdc: Run) -> None:
     assert spmdc("watch", "-", stdin=b"").status == 2
 
 
+def test_a_file_that_is_not_there_at_the_start_is_not_waited_for(spmdc: Run) -> None:
+    ended = spmdc("watch", "nothing.spmd")
+    assert ended.status == 1
+    assert "error[E005]: cannot read nothing.spmd" in ended.err
+
+
 def test_each_save_is_an_output_of_the_schema(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (PROGRAM, PROGRAM.replace("relu(h + b)", "relu(h + missing)")):
         Path("p.spmd").write_text(text)
