@@ -27,7 +27,7 @@ def run(options: Options, *, file: str, target: str, emit: str, out: str | None)
     if out is not None:
         write_text(out, compiled.text)
     shown = [Verbatim(compiled.text)] if emit == "hlo" else _report(partitioned, compiled)
-    return finish(options, watch, shown, compiled.to_json(), partitioned.warnings)
+    return finish(options, watch, shown, compiled.to_json(), partitioned.warnings, out)
 
 
 def _report(partitioned: PartitionedProgram, compiled: CompiledProgram) -> list[Part]:

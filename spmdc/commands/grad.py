@@ -28,4 +28,4 @@ def run(options: Options, *, file: str, wrt: list[str], of: str | None, value: b
     text = print_program(gradient)
     if out is not None:
         write_text(out, text)
-    return finish(options, watch, Code(text) if out is None else "", {"text": text}, warnings)
+    return finish(options, watch, Code(text) if out is None else "", {"text": text}, warnings, out)

@@ -28,4 +28,5 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
         source = _WRITERS[emit](handing_on(program, options) if emit == "jax" else program)
     if out is not None:
         write_text(out, source)
-    return finish(options, watch, Verbatim(source) if out is None else "", {"emit": emit, "text": source}, warnings)
+    shown = Verbatim(source) if out is None else ""
+    return finish(options, watch, shown, {"emit": emit, "text": source}, warnings, out)

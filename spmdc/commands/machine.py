@@ -41,7 +41,7 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
     if out is None:
         return finish(options, watch, Verbatim(text.rstrip()), {"text": text})
     write_text(out, text)
-    return finish(options, watch, f"wrote {out}", {"file": out})
+    return finish(options, watch, "", {"file": out}, wrote=out)
 
 
 def _row(found: Machine) -> list[str]:

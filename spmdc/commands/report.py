@@ -40,4 +40,4 @@ def run(options: Options, *, file: str, out: str, xla: bool, diff: str | None) -
         page = page_of(facts, comparison, other)
     write_text(out, page)
     figures = {"file": out, "bytes": len(page.encode()), "seconds": facts.cost.seconds}
-    return finish(options, watch, f"wrote {out}", figures, warnings)
+    return finish(options, watch, "", figures, warnings, out)

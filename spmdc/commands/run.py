@@ -64,7 +64,8 @@ def run(
     problems = [_too_far(r, d, program, backend, integers) for r, d in compared if not d.is_rounding]
     results = program.main.results
     figures = {"backend": backend, "results": _figures(results, got, apart)} if options.json else {}
-    finish(options, watch, _table(results, got, apart), figures, (*warnings, *(problems if options.json else ())))
+    found = (*warnings, *(problems if options.json else ()))
+    finish(options, watch, _table(results, got, apart), figures, found, out)
     if not options.json:
         print_diagnostics(problems)
     return 1 if problems else 0

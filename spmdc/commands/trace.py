@@ -33,4 +33,4 @@ def run(options: Options, *, file: str, out: str | None, measure: bool) -> int:
     text = json.dumps(trace)
     if out is not None:
         write_text(out, text + "\n")
-    return finish(options, watch, Verbatim(text) if out is None else "", {"trace": trace}, warnings)
+    return finish(options, watch, Verbatim(text) if out is None else "", {"trace": trace}, warnings, out)

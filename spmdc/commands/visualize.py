@@ -22,4 +22,4 @@ def run(options: Options, *, file: str, name: str, out: str | None) -> int:
     if out is not None:
         write_text(out, standalone(picture.svg()))
     text = picture.text(color=use_color(sys.stdout), width=width_of(sys.stdout) or 100)
-    return finish(options, watch, Verbatim(text) if out is None else "", picture.to_json())
+    return finish(options, watch, Verbatim(text) if out is None else "", picture.to_json(), wrote=out)

@@ -11,7 +11,7 @@ from ir.diagnostics import Diagnostic
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.fitting import fold_program, fold_table, fold_text, lines_of, table_lines
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import Stopwatch, print_json, use_color, width_of
+from spmdc.commands.shared.terminal import Stopwatch, print_json, use_color, width_of, write_error
 
 _BAR = 50
 
@@ -104,15 +104,19 @@ def finish(
     shown: Part | Iterable[Part],
     figures: Mapping[str, object],
     diagnostics: Sequence[Diagnostic] = (),
+    wrote: str | None = None,
 ) -> int:
     """Prints the result of a verb, and warnings: the parts in `shown`, and with --verbose the times; with --json,
-    `figures`. Returns the exit status, 0."""
+    `figures`. On stderr it names the file that the verb `wrote`, if it did. Returns the exit status, 0."""
     if options.json:
         print_json(options.verb, {**figures, "timings": watch.seconds}, diagnostics)
         return 0
     print_diagnostics(diagnostics)
     parts = (shown,) if isinstance(shown, str | Code | Table | Verbatim) else shown
     Page(wide=options.wide).show(*parts)
+    if wrote is not None:
+        sys.stdout.flush()
+        write_error(f"wrote {wrote}")
     if options.verbose:
         watch.print()
     return 0

@@ -161,3 +161,22 @@ def test_a_plan_or_an_spmd_program_refuses_what_comes_too_late_for_it(spmdc: Run
     if verb == "cost":
         assert "E406" in spmdc("cost", "made.spmd", "--mesh", "x=2", "--mesh", "x=4").err
         assert spmdc("cost", "made.spmd", "--machine", "tpu-v3", "--machine", "tpu-v4").status == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("grad", "p.spmd", "--wrt", "w", "--of", "total"),
+        ("lower", "p.spmd"),
+        ("report", "p.spmd"),
+        ("run", "p.spmd"),
+        ("trace", "p.spmd"),
+        ("visualize", "p.spmd", "h"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_file_that_is_written_is_named_beside_what_is_printed(spmdc: Run, arguments: tuple[str, ...]) -> None:
+    ended = spmdc(*arguments, "-o", "written")
+    assert (ended.status, ended.err) == (0, "wrote written\n")
+    assert Path("written").exists()
+    assert spmdc(*arguments, "-o", "written", "--json").err == ""

@@ -37,7 +37,7 @@ def test_the_devices_at_hand_are_measured(spmdc: Run, tmp_path: Path, monkeypatc
     monkeypatch.setattr("lowering.jax.measure._SENT", (64, 1024))
     path = tmp_path / "here.toml"
     ended = spmdc("machine", "measure", "--devices", "2", "-o", str(path))
-    assert (ended.status, ended.out) == (0, f"wrote {path}\n")
+    assert (ended.status, ended.out, ended.err) == (0, "", f"wrote {path}\n")
     here = api.machine(str(path))
     assert here.name == "cpu-2"
     assert {(table.kind, table.group) for table in here.measured} == {

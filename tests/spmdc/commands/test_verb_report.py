@@ -41,7 +41,7 @@ class _Page(HTMLParser):
 @pytest.fixture
 def page(spmdc: Run) -> str:
     ended = spmdc("report", "p.spmd")
-    assert (ended.status, ended.out) == (0, "wrote report.html\n")
+    assert (ended.status, ended.out, ended.err) == (0, "", "wrote report.html\n")
     return Path("report.html").read_text()
 
 

@@ -40,7 +40,7 @@ def test_run_reads_inputs_and_writes_results(spmdc: Run) -> None:
     np.savez("in.npz", **{k: given[k] for k in ("a", "w")})
     np.save("b.npy", given["b"])
     ended = spmdc("run", "p.spmd", "--out", "out.npz", "in.npz", "b=b.npy")
-    assert (ended.status, ended.err) == (0, "")
+    assert (ended.status, ended.err) == (0, "wrote out.npz\n")
     expected = np.maximum(given["a"] @ given["w"] + given["b"], 0)
     with np.load("out.npz") as results:
         np.testing.assert_array_equal(results["out"], expected)
