@@ -238,6 +238,11 @@ explain(
     "have together, there is no cluster to join, or one of the processes has ended. The last checkpoint has the "
     "progress up to it.",
 )
+explain(
+    "E522",
+    "An op is declared (ir.ops.declaration.declare) without a function that is needed: a kernel, which computes it in "
+    "the simulator, or an emitter, which writes it for JAX, StableHLO and HLO. docs/extending.md has an example.",
+)
 
 explain(
     "E601",

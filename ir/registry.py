@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ir.diagnostics import SpmdcError, error
+from ir.program import Op
+
 Registered = TypeVar("Registered", bound=Callable[..., object])
 
 
@@ -21,3 +24,11 @@ class Registry(dict[str, Registered]):
             return function
 
         return register
+
+
+def unregistered(op: Op, decorator: str, folder: str) -> SpmdcError:
+    """The error (E522) for an op that was declared, and for which no function is registered."""
+    help = f"@{decorator}({op.name!r}) in {folder} registers one: docs/extending.md has an example"
+    return error(
+        "E522", f"the op {op.name!r} is declared, and no function has @{decorator}({op.name!r})", op.span, help=help
+    )

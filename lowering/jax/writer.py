@@ -19,7 +19,7 @@ from ir.ops.control import is_manual
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation, is_hint
 from ir.program import Attr, Op, Program, Region, Value, callee_of, walk
-from ir.registry import Registry
+from ir.registry import Registry, unregistered
 from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.assemblies import Assemblies, assemblies_of
@@ -272,7 +272,7 @@ class FunctionWriter:
     def _op(self, op: Op) -> None:
         emitter = EMITTERS.get(op.name)
         if emitter is None:
-            raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
+            raise unregistered(op, "emits", "lowering/jax/ops")
         self._makers.update(dict.fromkeys(op.results, op))
         if not self.module.numbers.keys().isdisjoint(op.results) or op in self.module.assemblies.updates:
             return

@@ -14,7 +14,7 @@ from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_loop
 from ir.program import Op, Program, Region, Value, callee_of, walk
-from ir.registry import Registry
+from ir.registry import Registry, unregistered
 from ir.types import Array
 from lowering.reference.mesh_dims import DeviceGrids, grids_of
 from lowering.reference.poison import Poison
@@ -116,7 +116,7 @@ class Interpreter:
     def _execute(self, op: Op) -> None:
         kernel = KERNELS.get(op.name)
         if kernel is None:
-            raise InternalError(f"op {op.name!r} has no kernel")
+            raise unregistered(op, "kernel", "lowering/reference/ops")
         results = kernel(op, [self.values[v] for v in op.operands], self)
         for value, result in zip(op.results, results, strict=True):
             self.values[value] = self._checked(op, value, np.asarray(result))

@@ -16,7 +16,7 @@ from ir.sharding import REDUCTION_KINDS
 from ir.types import DTYPES, DType, TensorType, bf16, dtype_of, f16, f32, f64, pred, s8, s32, u8, u32, u64
 from lowering import jax as lowering_jax
 from lowering.jax import module
-from lowering.reference import evaluate
+from lowering.reference import KERNELS, evaluate
 from spmdc.frontends.spmd import parse
 
 Array = np.ndarray[Any, Any]
@@ -84,6 +84,21 @@ def test_every_op_has_an_emitter() -> None:
     """But a manual region, which is written in place, and is refused unpartitioned, and a plan's reshard."""
     missing = sorted(OPS.keys() - module.EMITTERS.keys() - {"manual", "reshard"})
     assert not missing, f"lowering/jax has no emitter for {', '.join(missing)}"
+
+
+def test_an_op_for_which_nothing_is_registered_says_which_decorator_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = parse("def main(x: f32[4]) -> (y: f32[4]) { return tanh(x) }")
+    monkeypatch.delitem(module.EMITTERS, "tanh")
+    monkeypatch.delitem(KERNELS, "tanh")
+    for use, missing, folder in (
+        (lambda: lowering_jax.hlo_text(program), "@emits('tanh')", "lowering/jax/ops"),
+        (lambda: evaluate(program, np.zeros(4, "f4")), "@kernel('tanh')", "lowering/reference/ops"),
+    ):
+        with pytest.raises(SpmdcError) as caught:
+            use()
+        (found,) = caught.value.diagnostics
+        assert (found.code, found.message.split()[-1]) == ("E522", missing)
+        assert folder in found.help
 
 
 def test_a_program_with_manual_regions_runs_partitioned_only() -> None:
