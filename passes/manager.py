@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ir.diagnostics import Diagnostic, InternalError, error, render
+from ir.diagnostics import Diagnostic, InternalError, error, render, require
 from ir.garbage import uncollected
 from ir.program import Program, Stage
 from ir.verify.program import verify
@@ -66,6 +66,7 @@ def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) 
     for step in passes:
         start = time.perf_counter()
         before, after = state.program, step.apply(state)
+        require(isinstance(after, Compilation), f"the pass {step.name!r} returns a Compilation", after)
         state = replace(after, timings={**state.timings, step.name: time.perf_counter() - start})
         for hook in hooks if state.program is not before else ():
             hook(step, state)

@@ -340,8 +340,10 @@ def partition(
     `passes` replace `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to another. Each
     of the `hooks` is called with every pass that changed the program, and its result.
     """
-    fits = passes is None or (isinstance(passes, Sequence) and all(hasattr(step, "apply") for step in passes))
-    require(fits, "passes are objects with a name and apply", passes, "spmdc.pipeline() has the usual ones")
+    require(passes is None or isinstance(passes, Sequence), "passes are a sequence", passes, _USUAL_PASSES)
+    for step in passes or ():
+        fits = isinstance(getattr(step, "name", None), str) and callable(getattr(step, "apply", None))
+        require(fits and not isinstance(step, type), "passes are objects with a name and apply", step, _USUAL_PASSES)
     hooks = (*((verify_after_each,) if verify else ()), *hooks)
     require(all(map(callable, hooks)), "hooks are functions of a pass and a Compilation", hooks)
     if isinstance(program, Plan):
@@ -358,6 +360,9 @@ def partition(
         raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
     warnings = (*state.warnings, *beyond_memory(state.program, options.machine))
     return PartitionedProgram(state.program, _reasons(state, source), source, options, warnings, state.timings)
+
+
+_USUAL_PASSES = "spmdc.pipeline() has the usual ones"
 
 
 def pipeline(

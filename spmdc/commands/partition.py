@@ -62,7 +62,8 @@ def _check_named(print_after: list[str], passes: list[str] | None, options: Opti
     applied = passes if passes is not None else [step.name for step in spmdc.pipeline(**choices_of(options))]
     for name in print_after:
         if name not in applied:
-            raise error("E601", f"there is no pass {name!r} to print after", help=f"the passes: {', '.join(applied)}")
+            help = f"those that are: {', '.join(applied)}"
+            raise error("E601", f"no pass {name!r} is applied, to print the program after it", help=help)
 
 
 def collective_row(collective: Collective) -> list[str]:

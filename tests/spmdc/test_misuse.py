@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,16 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a limit of a gradient": (lambda: _api.checkpointed(_PROGRAM, "8GiB"), "8 * 2**30"),
     "a limit of an op": (lambda: _api.strategies(_PRODUCT, _SHARDINGS, memory_limit="8GiB"), "8 * 2**30"),
     "names of passes": (lambda: _api.partition(_PROGRAM, passes=["plan"]), "spmdc.pipeline()"),
+    "a pass among passes": (lambda: _api.partition(_PROGRAM, passes=(*_api.pipeline(), 3)), "apply, and not 3"),
+    "a pass without a name": (
+        lambda: _api.partition(_PROGRAM, passes=[SimpleNamespace(apply=_function)]),
+        "and not namespace(",
+    ),
+    "the class of a pass": (lambda: _api.partition(_PROGRAM, passes=[SimpleNamespace]), "objects with a name"),
+    "a pass that returns nothing": (
+        lambda: _api.partition(_PROGRAM, passes=[SimpleNamespace(name="idle", apply=lambda s: None)]),
+        "the pass 'idle' returns a Compilation, and not None",
+    ),
     "no hook": (lambda: _api.partition(_PROGRAM, hooks=[3]), "hooks are functions"),
     "no decision": (lambda: _api.plan(_PROGRAM, decide=3), "decide is a function, and not 3"),
     "a number as a machine": (lambda: _api.partition(_PROGRAM, machine=3), "a machine is a Machine"),

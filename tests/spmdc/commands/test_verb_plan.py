@@ -117,7 +117,7 @@ def test_passes_that_cannot_be_applied_are_refused(spmdc: Run) -> None:
     for arguments, message in (
         (("-p", "write"), "the pass 'write' is applied to a program that is global"),
         (("-p", "fold"), "there is no pass 'fold'"),
-        (("--print-after", "fold"), "there is no pass 'fold' to print after"),
+        (("--print-after", "fold"), "no pass 'fold' is applied, to print"),
     ):
         ended = spmdc("partition", "p.spmd", *arguments)
         assert ended.status == 2
