@@ -147,7 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(verb("check", "Check programs for errors, without running them."))
     _add_fmt(verb("fmt", "Rewrite programs in the standard layout."))
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
-    _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
+    _add_plan(
+        verb("plan", "Print what the partitioner decides: strategies, reshards, and their costs before ops are fused.")
+    )
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
     _add_trace(verb("trace", "Write what a device does when, by model, for Perfetto or chrome://tracing."))

@@ -17,7 +17,7 @@ from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
 from ir.ops.control import is_call, is_loop
-from ir.program import Op, Value, callee_of, values_of
+from ir.program import Op, Program, Value, all_ops, callee_of, values_of
 from ir.records import quickly_made
 from passes.cost.machine import Link, Machine
 from passes.cost.measured import measured_seconds
@@ -148,6 +148,12 @@ def trips_of(op: Op) -> int:
     """The trip count of a loop, or the default if it is not known."""
     trips = op.attrs.get("trip_count")
     return trips if isinstance(trips, int) else UNKNOWN_TRIPS
+
+
+def assumed_trips(program: Program) -> str:
+    """A sentence about loops whose trip counts are not known; empty if the program has none."""
+    is_unknown = any(is_loop(op) and not isinstance(op.attrs.get("trip_count"), int) for op in all_ops(program))
+    return f"loops of unknown length count {UNKNOWN_TRIPS} turns" if is_unknown else ""
 
 
 def seconds_of(

@@ -11,6 +11,7 @@ from ir.diagnostics import Diagnostic, error
 from ir.garbage import uncollected
 from passes.cost.buffers import beyond_memory
 from passes.cost.machine import machine
+from passes.cost.model import assumed_trips
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Part, Table, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program, read_stdin
@@ -48,16 +49,18 @@ def run(
     stdin = read_stdin() if file == "-" else None
     found = [_cost(file, point, by, watch, stdin) for point in points]
     warnings = found[0][1] if len(found) == 1 else ()
-    costs = [cost for cost, _ in found]
+    costs = [cost for cost, _, _ in found]
+    note = next((assumed for _, _, assumed in found if assumed), "")
     if len(points) == 1:
         figures = costs[0].to_json() if options.json else {}
-        return finish(options, watch, _shown(costs[0], by, top, alive=alive), figures, warnings)
+        return finish(options, watch, _shown(costs[0], by, top, note, alive=alive), figures, warnings)
     names = [_names(point, machines, meshes, sweeps) for point in points]
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
     headers = [*names[0], *_SWEEP_HEADERS]
     right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
     figures = {"points": _points_json(names, costs)} if options.json else {}
-    return finish(options, watch, Table(headers, rows, right), figures, warnings)
+    shown: list[Part] = [Table(headers, rows, right), *(["\n", note] if note else [])]
+    return finish(options, watch, shown, figures, warnings)
 
 
 def _points(
@@ -82,14 +85,16 @@ def _points(
 
 def _cost(
     file: str, options: Options, by: By, watch: Stopwatch, stdin: bytes | None
-) -> tuple[Cost, tuple[Diagnostic, ...]]:
+) -> tuple[Cost, tuple[Diagnostic, ...], str]:
+    """The cost, with warnings, and what is assumed of loops."""
     program = load_program(file, options, watch, stdin=stdin)
     if is_partitioned(program):
         own = machine(options.machine)
-        return cost_of(program, own, by), beyond_memory(program, own)
+        return cost_of(program, own, by), beyond_memory(program, own), assumed_trips(program)
     partitioned = partition_program(program, options, watch, verify=False)
     with watch.step("cost"):
-        return cost_of(partitioned.program, machine(options.machine), by, partitioned.source), partitioned.warnings
+        cost = cost_of(partitioned.program, machine(options.machine), by, partitioned.source)
+    return cost, partitioned.warnings, assumed_trips(partitioned.program)
 
 
 def _names(
@@ -106,9 +111,11 @@ def _names(
     return found | {name: str(value) for name, value in point.defines if name in several}
 
 
-def _shown(cost: Cost, by: By, top: int | None, *, alive: bool) -> Iterator[Part]:
+def _shown(cost: Cost, by: By, top: int | None, note: str, *, alive: bool) -> Iterator[Part]:
     yield _table(cost, by, top)
     yield from _sums(cost)
+    if note:
+        yield note
     if alive:
         yield from _alive(cost, top)
 

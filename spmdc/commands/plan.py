@@ -6,6 +6,7 @@ import spmdc
 from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
+from passes.cost.model import assumed_trips
 from spmdc.api import Plan
 from spmdc.commands.shared.bindings import looking_for
 from spmdc.commands.shared.options import Options
@@ -38,7 +39,8 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
         "critical_path": [v.name for op in cost.critical_path for v in op.results],
         "reshards": [_as_json(op) for op in all_ops(plan.program) if is_reshard(op)],
     }
-    return finish(options, watch, Code(f"{plan.text(costs=True)}\n# {sum_text(cost)}"), figures, plan.warnings)
+    sums = "".join(f"\n# {line}" for line in (sum_text(cost), assumed_trips(plan.program)) if line)
+    return finish(options, watch, Code(plan.text(costs=True) + sums), figures, plan.warnings)
 
 
 def _as_json(reshard: Op) -> dict[str, object]:

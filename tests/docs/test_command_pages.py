@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def _argument(action: argparse.Action) -> Iterator[str]:
     value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     if action.choices is not None:
         value = "|".join(map(str, action.choices))
+    if action.nargs == "?":
+        value = f"[{value}]"
     words = [", ".join(action.option_strings), *([value] if action.nargs != 0 else [])]
     yield f"- `{' '.join(filter(None, words))}`: {' '.join((action.help or '').split())}"
 
@@ -78,3 +81,12 @@ def test_a_page_of_the_command_line_is_what_that_says(name: str, text: str, requ
 
 def test_every_code_is_on_the_page() -> None:
     assert {code[:2] for code in EXPLANATIONS} == {*_KINDS}
+
+
+def test_the_page_about_machines_names_every_command_that_takes_one() -> None:
+    (verbs,) = (action for action in _parser()._actions if action.dest == "verb")
+    assert isinstance(verbs.choices, dict)
+    taking = {name for name, verb in verbs.choices.items() if "--machine" in verb._option_string_actions}
+    text = (DOCS / "machines.md").read_text("utf-8")
+    (named,) = re.findall(r"by `--machine` of (.*?), and by", text, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) == taking

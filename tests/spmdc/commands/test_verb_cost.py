@@ -183,6 +183,17 @@ def test_a_cost_says_where_the_mesh_lies(spmdc: Run) -> None:
     assert api.partition(api.parse(TWO.decode())).device_order() is None
 
 
+@pytest.mark.parametrize("trips", [", trip_count=3", ""])
+def test_loops_of_unknown_length_are_told(spmdc: Run, trips: str) -> None:
+    text = (
+        "mesh (x=4)\ndef main(a: f32[8@x]) -> (b: f32[8@x]) {\n"
+        f"  n, b = while(i = 0, b: f32[8@x] = a{trips}) cond {{ return i < 3 }} do {{ return i + 1, b * 2 }}\n"
+        "  return b\n}"
+    ).encode()
+    for arguments in (("plan", "-"), ("cost", "-"), ("cost", "-", "--machine", "tpu-v3", "--machine", "tpu-v4")):
+        assert ("loops of unknown length count 10 turns" in spmdc(*arguments, stdin=text).out) == (not trips)
+
+
 def test_values_of_a_const_are_between_commas(spmdc: Run) -> None:
     assert parse_sweep("D=128, 512") == ("D", [128, 512])
     assert repr(parse_sweep("E=0.5,2, 1e-3")) == "('E', [0.5, 2, 0.001])"
