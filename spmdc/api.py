@@ -303,7 +303,7 @@ def plan(
     state, source = _begun(program, mesh)
     options = policy(machine, memory_limit, windowed_einsum, recompute)
     require(decide is None or callable(decide), "decide is a function", decide)
-    require_open(state.program.stage, options)
+    require_open(state.program.stage, options, also=("decide",) if decide is not None else ())
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
     found = Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
@@ -409,9 +409,11 @@ def policy(
     return PartitionOptions(found, limit, windowed_einsum, recompute)
 
 
-def require_open(stage: Stage, asked: PartitionOptions, made: PartitionOptions | None = None) -> None:
+def require_open(
+    stage: Stage, asked: PartitionOptions, made: PartitionOptions | None = None, also: Sequence[str] = ()
+) -> None:
     """Raises SpmdcError (E406) for options that come too late for a plan or an SPMD program, which was made with its
-    own. Those in `made` may be repeated."""
+    own. Those in `made` may be repeated; `also` names others that are given."""
     if stage == "global":
         return
     usual = PartitionOptions.on(asked.machine)
@@ -422,6 +424,7 @@ def require_open(stage: Stage, asked: PartitionOptions, made: PartitionOptions |
     ]
     if made is not None and asked.machine not in (TPU_V3, made.machine):
         late.insert(0, "machine")
+    late.extend(also)
     if late:
         what = {"plan": "a plan is written", "spmd": "an SPMD program is taken"}[stage]
         message = f"{what} as it was made, and {' and '.join(late)} would have to be known before"

@@ -96,6 +96,10 @@ def test_a_plan_refuses_what_comes_too_late_for_it(options: dict[str, Any], show
         assert shown in _refused("E406", lambda: _api.plan(_PLAN, **options))
 
 
+def test_nothing_is_decided_for_a_plan() -> None:
+    assert "and decide would" in _refused("E406", lambda: _api.plan(_PLAN, decide=_function))
+
+
 def test_a_plan_may_be_told_again_what_it_was_made_with() -> None:
     how: dict[str, Any] = {"machine": "tpu-v4", "memory_limit": 2**20, "recompute": "never"}
     plan = _api.plan(_PROGRAM, **how)
