@@ -344,8 +344,9 @@ def partition(
     for step in passes or ():
         fits = isinstance(getattr(step, "name", None), str) and callable(getattr(step, "apply", None))
         require(fits and not isinstance(step, type), "passes are objects with a name and apply", step, _USUAL_PASSES)
+    for hook in hooks:
+        require(callable(hook), "hooks are functions of a pass and a Compilation", hook)
     hooks = (*((verify_after_each,) if verify else ()), *hooks)
-    require(all(map(callable, hooks)), "hooks are functions of a pass and a Compilation", hooks)
     if isinstance(program, Plan):
         state, source, options = Compilation(program.program, plan=program.made), program.source, program.options
         state = replace(state, propagated=program.propagated, warnings=program.warnings)

@@ -128,7 +128,7 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _api.partition(_PROGRAM, passes=[SimpleNamespace(name="idle", apply=lambda s: None)]),
         "the pass 'idle' returns a Compilation, and not None",
     ),
-    "no hook": (lambda: _api.partition(_PROGRAM, hooks=[3]), "hooks are functions"),
+    "no hook": (lambda: _api.partition(_PROGRAM, hooks=[print, 3]), "a Compilation, and not 3"),
     "no decision": (lambda: _api.plan(_PROGRAM, decide=3), "decide is a function, and not 3"),
     "a number as a machine": (lambda: _api.partition(_PROGRAM, machine=3), "a machine is a Machine"),
     "no machine": (lambda: _api.machine(None), "a machine is a Machine"),
