@@ -305,7 +305,10 @@ def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Se
         if id(op.attrs) in asked:
             return op.strategy, asked[id(op.attrs)]
     if made:
-        raise error("E413", f"{value!r} is made by an op that has no strategy", help="reshards and loops have none")
+        help_text = "reshards and loops have none"
+        if is_reshard(made[0]) and made[0].cause is not None:
+            help_text = f"it is {made[0].operands[0].name!r}, resharded: {made[0].cause}"
+        raise error("E413", f"{value!r} is made by an op that has no strategy", help=help_text)
     if _has_value(plan.program, value):
         help_text = "spmdc why FILE NAME explains its sharding"
         raise error("E413", f"{value!r} is a parameter, which no op makes", help=help_text)

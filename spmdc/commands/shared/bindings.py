@@ -60,6 +60,6 @@ def _what_partitioning_calls(name: str, program: Program, options: Options) -> s
         of = repr(source.operands[0].name) if source is not None and source.operands else ""
         line = f"`spmdc why FILE {op.span.line}`" if op.name in COLLECTIVES and op.span is not None else ""
         instead = " or ".join(each for each in (of, line) if each)
-        makes = f"{op.name} of {of} makes it" if of else f"{op.name} makes it"
+        makes = f"{op.name} makes it from {of}" if of else f"{op.name} makes it"
         return f"in the {what}, {makes}{f': ask for {instead}' if instead else ''}"
     return ""

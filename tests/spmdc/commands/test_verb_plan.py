@@ -77,6 +77,12 @@ def test_a_value_that_the_plan_computes_otherwise_leads_to_what_it_became(spmdc:
     assert f"the plan {name!r} in its place" in spmdc("plan", "-", "--explain", "r", stdin=text).err
 
 
+def test_a_reshard_has_no_strategies_and_says_what_it_is_for(spmdc: Run) -> None:
+    gathered = b"mesh (x=4)\ndef main(a: f32[8@x]) -> (o: f32[8]{replicated}) {\n  return tanh(a)\n}"
+    ended = spmdc("plan", "-", "--explain", "o.1", stdin=gathered)
+    assert "it is 'o', resharded: result o of main" in ended.err
+
+
 def test_two_plans_are_compared(spmdc: Run) -> None:
     Path("q.spmd").write_text(Path("p.spmd").read_text().replace("x=4, y=2", "x=2, y=4"))
     ended = spmdc("plan", "p.spmd", "--diff", "q.spmd")

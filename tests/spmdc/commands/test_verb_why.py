@@ -89,4 +89,4 @@ def test_a_name_that_only_the_partitioned_program_has_leads_to_what_can_be_asked
     assert "b.1" in spmdc("partition", "-", stdin=_GATHERED).out
     ended = spmdc(verb, "-", "b.1", stdin=_GATHERED)
     assert ended.status == 1
-    assert "in the partitioned program, all_gather of 'b' makes it: ask for 'b' or `spmdc why FILE 3`" in ended.err
+    assert "in the partitioned program, all_gather makes it from 'b': ask for 'b' or `spmdc why FILE 3`" in ended.err
