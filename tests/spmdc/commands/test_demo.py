@@ -42,7 +42,7 @@ def test_the_demo_shows_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (
         'include "gating/top2.spmd"',
         "dispatched    f32[8@d, 16, 16, 128]    annotated",
-        "5 annotated, 21 inferred",
+        "5 annotated, 22 inferred",
         "inputs: f32[2, 64, 128] of f32[16@d, 64, 128]",
         "all_to_all  d     114,688",
         "expert 7",
