@@ -11,7 +11,8 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.program import Op, Value
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
+from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.planner import Planner, partitions_region
 
 _MAX_DEPTH = 3
 """Cases inside so many others are planned once: what all of their branches reshard is resharded in each."""

@@ -20,7 +20,8 @@ from ir.program import Function, Op, Program, Region, Result, Value, all_ops, ca
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner
+from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.planner import Planner
 from passes.partition.plan.versions import Given, Version
 
 

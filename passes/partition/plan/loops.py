@@ -25,7 +25,8 @@ from ir.causes import Cause, CauseKind
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner, TooSlowError, partitions_region
+from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.planner import Planner, TooSlowError, partitions_region
 from passes.partition.plan.strategies import CLOSE
 from passes.partition.plan.trial import Trial
 

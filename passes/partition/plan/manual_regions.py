@@ -18,7 +18,8 @@ from ir.program import Op, Result, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, is_aligned
-from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
+from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.planner import Planner, partitions_region
 from passes.sub_axes import SubAxes
 
 

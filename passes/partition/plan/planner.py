@@ -19,9 +19,8 @@ from ir.causes import Cause
 from ir.dataflow import uses_of
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.manual import axes_of_regions
-from ir.ops import OPS, FactorRule
+from ir.ops import FactorRule
 from ir.ops.control import is_call
-from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
 from ir.program import Attr, Op, Program, Region, Value, callee_of
 from ir.registry import Registry
@@ -31,22 +30,20 @@ from passes.partition.options import PartitionOptions
 from passes.partition.plan.decisions import Decide, Decisions, Situation
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
+from passes.partition.plan.partitioned_value import NOTHING_SPARED, PartitionedValue
 from passes.partition.plan.pending_reductions import of_nothing
 from passes.partition.plan.recompute import (
-    NOTHING_SPARED,
     Estimate,
-    PartitionedValue,
-    Recompute,
     computed_in,
     finest_for,
     identities_among,
     is_identity,
-    is_made_of_parts,
     is_recomputable,
     leaves_of,
     made_by,
     spared_without,
     strategy_for,
+    way_to_recompute,
 )
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.sides import Origin
@@ -62,10 +59,6 @@ from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import Strategy
 from passes.propagation.reasons import Propagated
 from passes.signatures import hand_on_signature, signature_of
-
-_MAX_DEPTH = 16
-
-__all__ = ["PartitionedValue", "Planner"]
 
 Control = Callable[["Planner", RegionBuilder, Op], None]
 """Plans one op that has no factor rule: one that has regions, calls functions, or has independent operands."""
@@ -468,21 +461,6 @@ class Planner:
         recompute = self.partitioned[value].recompute
         return recompute.op if recompute is not None else None
 
-    def _way_to_recompute(self, op: Op, rule: FactorRule) -> Recompute | None:
-        opdef = OPS[op.name]
-        if not opdef.made_anywhere and (not is_made_of_parts(op) or self.options.recompute == "never"):
-            return None
-        if isinstance(constant_value(op), tuple):
-            return None
-        depth = 1
-        for v in op.operands:
-            partitioned = self.partitioned[v]
-            whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in partitioned.shardings
-            if partitioned.recompute is None and not whole:
-                return None
-            depth = max(depth, 1 + (partitioned.recompute.depth if partitioned.recompute is not None else 0))
-        return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
-
     # Ops.
 
     def _annotation(self, op: Op) -> None:
@@ -516,7 +494,7 @@ class Planner:
             there = zip(op.operands, operands, strict=True)
             moved = {v: self.moved[local] for v, local in there if v in missing and local in self.moved}
         results = self._computed_so(b, op, rule, strategy, operands)
-        recompute = self._way_to_recompute(op, rule)
+        recompute = way_to_recompute(op, rule, self.partitioned, self.options)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         leaves = leaves_of(op, rule, self.partitioned) if maker is not None and recompute is None else ()
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ir.builder import RegionBuilder
 from ir.dataflow import uses_of
 from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
@@ -32,6 +31,8 @@ from passes.cost.machine import Machine
 from passes.cost.model import memory_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned
+from passes.partition.options import PartitionOptions
+from passes.partition.plan.partitioned_value import NOTHING_SPARED, Leaf, PartitionedValue, Recompute, Spared
 from passes.partition.registry import cut_of_the_whole, received_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
@@ -39,6 +40,9 @@ from passes.partition.strategy import Strategy
 
 _MOST_OPS = 32
 """The most ops that are examined to see whether an op is recomputed."""
+
+_MAX_DEPTH = 16
+"""The longest chain of ops that devices compute without communication, to have a part of a value."""
 
 _MOST_LEAVES = 4
 """The most tensors that a value is recomputed from."""
@@ -55,67 +59,6 @@ class Cost(NamedTuple):
     received: float
     is_shared: bool
     gross: float
-
-
-class Spared(NamedTuple):
-    """Seconds and bytes that are not received if an op is not needed."""
-
-    seconds: float
-    received: float
-
-
-NOTHING_SPARED = Spared(0.0, 0.0)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Recompute:
-    """An op that a device can compute any part of without communication: from nothing, or from values that every device
-    has or can compute.
-
-    `depth` is the length of the longest chain of such ops that may be needed.
-    """
-
-    op: Op
-    rule: FactorRule
-    depth: int
-
-
-Leaf = tuple[Value, tuple[int, ...]]
-"""A smaller tensor whose elements a value repeats, and for each of its dims the value's dim along it, or -1."""
-
-
-@dataclass(eq=False, slots=True)
-class PartitionedValue:
-    """A global value and its local forms. `home` is the region in which it was made.
-
-    A device can compute any part of a value that has a `recompute` without communication, and of one that has a `maker`
-    from parts of that op's operands. If nothing else needs the value, this saves what the op itself takes if it
-    communicates, and the reshards of operands that only it needs, `moved`: together, `spared`. If its `leaves` are in
-    the right places, it is computed from these. An `argument` of a function, by number, can be requested from its
-    callers in any sharding, which costs them `share` of one reshard for each call.
-    """
-
-    value: Value
-    wanted: ClosedSharding
-    shardings: dict[ClosedSharding, Value]
-    home: RegionBuilder
-    recompute: Recompute | None = None
-    maker: tuple[Op, FactorRule] | None = None
-    spared: Spared = NOTHING_SPARED
-    moved: Mapping[Value, Plan] = field(default_factory=dict[Value, Plan])
-    leaves: tuple[Leaf, ...] = ()
-    argument: int | None = None
-    share: float = 1.0
-
-    def cheapest(
-        self, resharder: Resharder, sharding: ClosedSharding, without: Collection[ClosedSharding] = ()
-    ) -> tuple[Plan, ClosedSharding]:
-        """The reshard to that sharding that takes the least time, and the sharding that it starts from: any in which
-        the value exists, but for those it would be `without`."""
-        value = self.value
-        known = [have for have in self.shardings if have not in without]
-        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in known]
-        return min(plans, key=lambda found: found[0].seconds)
 
 
 def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collection[Plan]) -> Spared:
@@ -236,6 +179,25 @@ def is_recomputable(op: Op) -> bool:
     return len(op.results) == 1 and (is_made_of_parts(op) or opdef.keeps_dims or opdef.moves_along)
 
 
+def way_to_recompute(
+    op: Op, rule: FactorRule, partitioned: Mapping[Value, PartitionedValue], options: PartitionOptions
+) -> Recompute | None:
+    """How a device computes any part of the op's result without communication; None if it cannot, or should not."""
+    opdef = OPS[op.name]
+    if not opdef.made_anywhere and (not is_made_of_parts(op) or options.recompute == "never"):
+        return None
+    if isinstance(constant_value(op), tuple):
+        return None
+    depth = 1
+    for v in op.operands:
+        operand = partitioned[v]
+        whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in operand.shardings
+        if operand.recompute is None and not whole:
+            return None
+        depth = max(depth, 1 + (operand.recompute.depth if operand.recompute is not None else 0))
+    return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
+
+
 def _merges_dims(op: Op) -> bool:
     """Whether the op is a reshape or the like, which is computed again only if that sends less."""
     opdef = OPS[op.name]
@@ -327,24 +289,18 @@ def _is_cut_out(op: Op, rule: FactorRule, factor: int, axes: Axes) -> bool:
     return bool(along) and cut.issuperset(along)
 
 
+@dataclass(eq=False, slots=True)
 class Estimate:
     """The cost of bringing values to shardings, in order: each finds what earlier ones have brought there."""
 
-    def __init__(
-        self,
-        partitioned: Mapping[Value, PartitionedValue],
-        resharder: Resharder,
-        uses: Counter[Value],
-        read_by_products: frozenset[Value],
-    ) -> None:
-        self.partitioned = partitioned
-        self.resharder = resharder
-        self.uses = uses
-        self.read_by_products = read_by_products
-        self._there: set[tuple[Value, ClosedSharding]] = set()
-        self._ops_left = _MOST_OPS
-        self._used: Counter[Value] = Counter()
-        """How often the ops that make the value, and those that make their operands, use each value."""
+    partitioned: Mapping[Value, PartitionedValue]
+    resharder: Resharder
+    uses: Counter[Value]
+    read_by_products: frozenset[Value]
+    _there: set[tuple[Value, ClosedSharding]] = field(default_factory=set[tuple[Value, ClosedSharding]])
+    _ops_left: int = _MOST_OPS
+    _used: Counter[Value] = field(default_factory=Counter[Value])
+    """How often the ops that make the value, and those that make their operands, use each value."""
 
     def received(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> tuple[int, bool]:
         """The bytes that devices receive to have a value in that sharding, and whether it is computed again for it."""

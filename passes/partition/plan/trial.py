@@ -14,7 +14,8 @@ from ir.ops import OPS
 from ir.ops.control import is_call
 from ir.program import Op, Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner
+from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.planner import Planner
 
 
 class _Copies(dict[Value, PartitionedValue]):

@@ -10,7 +10,7 @@ from ir.ops import FactorRule
 from ir.ops.opaque import is_opaque
 from ir.program import Op, Value
 from passes.factors import other_rules
-from passes.partition.plan.recompute import PartitionedValue
+from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.strategies import can_stay_split
 from passes.partition.strategy import Strategy
 
