@@ -55,18 +55,13 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
-    plan = _planned(planner)
+    plan = plan_program(planner)
     if not planner.has_sending_loops or options.machine.network or not bytes_received(plan):
         return plan
     if sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
         return plan
-    other = _planned(Planner(propagated, resharder, options, decide=decide, saves_bytes=True, before=planner))
+    other = plan_program(Planner(propagated, resharder, options, decide=decide, saves_bytes=True, before=planner))
     return min(plan, other, key=bytes_received)
-
-
-def _planned(planner: Planner) -> Plan:
-    program = plan_program(planner)
-    return Plan(program, planner.resharder.sub_axes, tuple(planner.warnings))
 
 
 def read_plan(program: Program, options: PartitionOptions) -> Plan:

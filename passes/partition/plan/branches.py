@@ -23,32 +23,33 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Replicates the index, so that all devices take the same branch and may communicate there. All branches return
     their results in the same shardings; a reduction that is pending in all of them stays pending. What all branches
     reshard in the same way is resharded once, in front of them."""
-    index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
+    index = p.values.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
     branches = [_Branch(p, b) for _ in op.regions]
     returned = _planned(p, op, branches)
     alike = _resharded_in_all(p, branches)
     if alike:
         for (value, sharding), reshard in alike.items():
             assert reshard.cause is not None
-            p.reshard_to(value, sharding, reshard.span, reshard.cause)
+            p.values.reshard_to(value, sharding, reshard.span, reshard.cause)
         branches = [_Branch(p, b) for _ in op.regions]
         returned = _planned(p, op, branches)
-    p.planned_seconds += max(branch.seconds for branch in branches)
+    p.draft.planned_seconds += max(branch.seconds for branch in branches)
     regions = tuple(branch.b.region(*branch.returned) for branch in branches)
     p.add_whole(b, op, (index,), returned, regions=regions)
 
 
 def _planned(p: Planner, op: Op, branches: Sequence[_Branch]) -> Sequence[tuple[Value, ClosedSharding]]:
     """Plans the branches. The results of the case, each with the sharding that all of them return it in."""
+    values = p.values
     for branch, region in zip(branches, op.regions, strict=True):
         with _planning(p, branch):
             p.ops(branch.b, region.ops)
-    shardings = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
+    shardings = [values.pending([r.results[i] for r in op.regions], values.wanted(v)) for i, v in enumerate(op.results)]
     for branch, region in zip(branches, op.regions, strict=True):
         with _planning(p, branch):
             for value, sharding, result in zip(region.results, shardings, op.results, strict=True):
                 cause = Cause("branch", op.name, name=result.name)
-                branch.returned.append(p.reshard_to(value, sharding, value.span, cause))
+                branch.returned.append(values.reshard_to(value, sharding, value.span, cause))
     return tuple(zip(op.results, shardings, strict=True))
 
 
@@ -59,11 +60,10 @@ class _Branch(dict[Value, PartitionedValue]):
 
     def __init__(self, p: Planner, around: RegionBuilder) -> None:
         super().__init__()
-        self.around, self.times = p.partitioned, p.times
+        self.around, self.draft = p.values.partitioned, p.draft
         self.depth: int = self.around.depth + 1 if isinstance(self.around, _Branch) else 1
         self.b = RegionBuilder(around.names)
-        if around in p.times:
-            p.times[self.b] = p.times[around]
+        self.draft.times[self.b] = self.draft.runs(around)
         self.seconds = 0.0
         self.returned: list[Value] = []
         self.copied: dict[Value, PartitionedValue] = {}
@@ -73,7 +73,7 @@ class _Branch(dict[Value, PartitionedValue]):
         while isinstance(around, _Branch) and value not in around:
             around = around.around
         found = around[value]
-        if found.argument is not None or self.times.get(found.home, 1.0) < self.times.get(self.b, 1.0):
+        if found.argument is not None or self.draft.runs(found.home) < self.draft.runs(self.b):
             return found
         self.copied[value] = found
         self[value] = replace(found, shardings=dict(found.shardings), home=self.b)
@@ -86,20 +86,20 @@ class _Branch(dict[Value, PartitionedValue]):
             (value, sharding): makers[local]
             for value, around in self.copied.items()
             for sharding, local in self[value].shardings.items()
-            if sharding not in around.shardings and local in p.moved and local in makers
+            if sharding not in around.shardings and local in p.values.moved and local in makers
         }
 
 
 @contextmanager
 def _planning(p: Planner, branch: _Branch) -> Iterator[None]:
     """While this is entered, ops of the branch are planned. Its own values are known outside afterwards."""
-    p.partitioned, before = branch, p.planned_seconds
+    p.values.partitioned, before = branch, p.draft.planned_seconds
     try:
         yield
     finally:
-        branch.seconds += p.planned_seconds - before
-        p.partitioned, p.planned_seconds = branch.around, before
-        p.partitioned.update((v, found) for v, found in branch.items() if v not in branch.copied)
+        branch.seconds += p.draft.planned_seconds - before
+        p.values.partitioned, p.draft.planned_seconds = branch.around, before
+        branch.around.update((v, found) for v, found in branch.items() if v not in branch.copied)
 
 
 def _resharded_in_all(p: Planner, branches: Sequence[_Branch]) -> Mapping[tuple[Value, ClosedSharding], Op]:

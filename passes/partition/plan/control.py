@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.program import Function, Op
@@ -17,20 +19,21 @@ def call(p: Planner, b: RegionBuilder, op: Op) -> None:
     if callee.name in p.versions.inlined:
         _inline(p, b, op, callee)
         return
-    given = [p.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
-    ready = [p.partitioned[v].shardings for v in op.operands]
+    values = p.values
+    given = [values.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
+    ready = [values.partitioned[v].shardings for v in op.operands]
     version = version_for(p, callee.name, given, ready)
-    operands = [p.reshard_to(op.operands[i], sharding, op.span, _argument(callee, i)) for i, sharding in version.takes]
+    operands = [values.reshard_to(op.operands[i], to, op.span, _argument(callee, i)) for i, to in version.takes]
     outs = tuple(zip(op.results, version.results, strict=True))
-    p.add_whole(b, op, operands, outs, {"function": version.function.name})
+    p.add_whole(b, replace(op, attrs={"function": version.function.name}), operands, outs)
 
 
 def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
     for i, (param, operand) in enumerate(zip(callee.params, op.operands, strict=True)):
-        p.alias(param, operand, op.span, _argument(callee, i))
+        p.values.alias(param, operand, op.span, _argument(callee, i))
     p.ops(b, callee.body.ops)
     for value, returned, result in zip(op.results, callee.body.results, callee.results, strict=True):
-        p.alias(value, returned, op.span, Cause("result", name=result.name, function=callee.name))
+        p.values.alias(value, returned, op.span, Cause("result", name=result.name, function=callee.name))
 
 
 def _argument(callee: Function, i: int) -> Cause:
@@ -43,7 +46,7 @@ def checkpoint(p: Planner, b: RegionBuilder, op: Op) -> None:
     (region,) = op.regions
     p.ops(b, region.ops)
     for value, returned in zip(op.results, region.results, strict=True):
-        p.alias(value, returned, op.span, Cause("branch", op.name, name=value.name))
+        p.values.alias(value, returned, op.span, Cause("branch", op.name, name=value.name))
 
 
 @partitions_region("optimization_barrier")
@@ -52,14 +55,14 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
     the one that it was made in, with any pending reduction."""
     shardings: list[ClosedSharding] = []
     for operand, result in zip(op.operands, op.results, strict=True):
-        have, wanted = p.partitioned[operand].shardings, p.wanted(result)
+        have, wanted = p.values.partitioned[operand].shardings, p.values.wanted(result)
         shardings.append(wanted if wanted in have else next(iter(have)))
-    operands = [p.partitioned[v].shardings[sharding] for v, sharding in zip(op.operands, shardings, strict=True)]
+    operands = [p.values.partitioned[v].shardings[sharding] for v, sharding in zip(op.operands, shardings, strict=True)]
     p.add_whole(b, op, operands, tuple(zip(op.results, shardings, strict=True)))
 
 
 @partitions_region("await_callbacks")
 def await_callbacks(p: Planner, b: RegionBuilder, op: Op) -> None:
     """A value is awaited in any one of its shardings."""
-    operands = [next(iter(p.partitioned[v].shardings.values())) for v in op.operands]
+    operands = [next(iter(p.values.partitioned[v].shardings.values())) for v in op.operands]
     p.add_whole(b, op, operands, ())

@@ -16,17 +16,19 @@ from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.closure import reached
 from ir.dataflow import uses_within
-from ir.program import Function, Op, Program, Region, Result, Value, all_ops, called_in, callee_of, walk
+from ir.program import Function, Op, Region, Result, Value, all_ops, called_in, callee_of, walk
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.partitioned_value import PartitionedValue
+from passes.partition.plan.plan import Plan
 from passes.partition.plan.planner import Planner
 from passes.partition.plan.versions import Given, Version
+from passes.partition.plan.warnings import Warnings
 
 
-def plan_program(p: Planner) -> Program:
-    """The plan of the program. The planner then has the warnings of all functions."""
+def plan_program(p: Planner) -> Plan:
+    """The plan of the program, with the warnings of all functions that it has."""
     program, versions = p.program, p.versions
     entry = _entry(p, program.main)
     called = {name for name, _ in versions.planned}
@@ -41,8 +43,7 @@ def plan_program(p: Planner) -> Program:
             if original == name and version.function.name in kept:
                 functions[version.function.name] = version.function
                 warnings.extend(version.warnings if version is not entry else ())
-    p.warnings[:] = dict.fromkeys(warnings)
-    return replace(program, functions=functions, stage="plan")
+    return Plan(replace(program, functions=functions, stage="plan"), p.sub_axes, tuple(dict.fromkeys(warnings)))
 
 
 def version_for(p: Planner, name: str, given: Sequence[Given], ready: Sequence[Collection[ClosedSharding]]) -> Version:
@@ -66,12 +67,12 @@ def _version(p: Planner, name: str, given: Sequence[Given]) -> Version:
         first = all(original != name for original, _ in versions.planned)
         called = name if first else versions.names.fresh(name)
         found = versions.planned[key] = _planned(p, p.program.functions[name], called, key[1])
-        versions.seconds[called] = p.seconds(found.function.body.ops)
+        versions.seconds[called] = p.draft.seconds(found.function.body.ops)
     return found
 
 
 def _as_wanted(p: Planner, name: str) -> tuple[Given, ...]:
-    return tuple(Given(p.wanted(param), False) for param in p.program.functions[name].params)
+    return tuple(Given(p.values.wanted(param), False) for param in p.program.functions[name].params)
 
 
 def _reached(p: Planner, entry: Version) -> set[str]:
@@ -93,7 +94,7 @@ def _entry(p: Planner, function: Function) -> Version:
         sharding = p.shardings.or_replicated(param.sharding, param.type)
         closed = p.shardings.closed(sharding, param.type)
         value = b.param(param.name, param.type, sharding, span=param.span)
-        p.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
+        p.values.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
     p.shardings.put(_returned_only(p, function))
     p.ops(b, function.body.ops)
     results: list[Value] = []
@@ -103,8 +104,8 @@ def _entry(p: Planner, function: Function) -> Version:
         results.append(_result(p, function, value, result, p.shardings.closed(sharding, result.type)))
         declared.append(Result(result.name, result.type, sharding, span=result.span))
     done = b.function(function.name, results, declared, span=function.span)
-    done = replace(done, body=_without_unused(done.body, p.superseded))
-    return Version(done, (), (), tuple(p.warnings))
+    done = replace(done, body=_without_unused(done.body, p.values.superseded))
+    return Version(done, (), (), tuple(p.warnings.found))
 
 
 def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, ClosedSharding]]:
@@ -135,36 +136,34 @@ def _without(region: Region, unused: Collection[Op]) -> Region:
 
 
 def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) -> Version:
-    b, is_mapped = RegionBuilder(Names()), function.name in p.versions.mapped
-    before = p.warnings, p.warned
-    p.warnings, p.warned = [], set()
-    taken = p.arguments[b] = []
+    b, is_mapped, values = RegionBuilder(Names()), function.name in p.versions.mapped, p.values
+    before, p.warnings = p.warnings, Warnings()
+    taken = values.arguments[b] = []
     for i, (param, how) in enumerate(zip(function.params, given, strict=True)):
-        local = p.param(b, param, how.sharding)
+        local = p.draft.param(b, param, how.sharding)
         taken.append((i, how.sharding, local))
         share = LOOP_HOIST_WEIGHT if how.outside else 1.0
         argument = None if is_mapped else i
-        p.partitioned[param] = PartitionedValue(
-            param, p.wanted(param), {how.sharding: local}, b, argument=argument, share=share
+        values.partitioned[param] = PartitionedValue(
+            param, values.wanted(param), {how.sharding: local}, b, argument=argument, share=share
         )
     p.ops(b, function.body.ops)
     results: list[Value] = []
     shardings: list[ClosedSharding] = []
     declared: list[Result] = []
     for value, result in zip(function.body.results, function.results, strict=True):
-        shardings.append(p.pending([value], p.shardings.closed(result.sharding, result.type)))
+        shardings.append(values.pending([value], p.shardings.closed(result.sharding, result.type)))
         results.append(_result(p, function, value, result, shardings[-1]))
         declared.append(Result(result.name, result.type, p.shardings.spelled(shardings[-1]), span=result.span))
     body = live_region(b.region(*results))
     uses = uses_within(body)
-    takes = [(i, sharding, v) for i, sharding, v in p.arguments.pop(b) if uses.count(v) or is_mapped]
+    takes = [(i, sharding, v) for i, sharding, v in values.arguments.pop(b) if uses.count(v) or is_mapped]
     body = replace(body, params=tuple(v for _, _, v in takes))
-    warnings = tuple(p.warnings)
-    p.warnings, p.warned = before
+    warnings, p.warnings = tuple(p.warnings.found), before
     done = Function(name, body, tuple(declared), function.span)
     return Version(done, tuple((i, sharding) for i, sharding, _ in takes), tuple(shardings), warnings)
 
 
 def _result(p: Planner, function: Function, value: Value, result: Result, sharding: ClosedSharding) -> Value:
     cause = Cause("result", name=result.name, function=function.name)
-    return p.reshard_to(value, sharding, value.span or result.span, cause)
+    return p.values.reshard_to(value, sharding, value.span or result.span, cause)

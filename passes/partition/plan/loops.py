@@ -25,8 +25,9 @@ from ir.causes import Cause, CauseKind
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.draft import TooSlowError
 from passes.partition.plan.partitioned_value import PartitionedValue
-from passes.partition.plan.planner import Planner, TooSlowError, partitions_region
+from passes.partition.plan.planner import Planner, partitions_region
 from passes.partition.plan.strategies import CLOSE
 from passes.partition.plan.trial import Trial
 
@@ -44,16 +45,16 @@ Once = frozenset[Value]
 @partitions_region("while")
 def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Plans a loop in the cheapest shardings of its carried values that were found."""
-    condition, body = op.regions
+    values, (condition, body) = p.values, op.regions
     changing: list[int] = []
     for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
         if result is not param:
             changing.append(i)
             continue
         for same in (param, condition.params[i], op.results[i]):
-            p.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
-    wanted = {i: p.wanted(body.params[i]) for i in changing}
-    key = op, tuple(tuple(p.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
+            values.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
+    wanted = {i: values.wanted(body.params[i]) for i in changing}
+    key = op, tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
     known = p.loops.get(key)
     if known is not None:
         _plan(p, b, op, *known)
@@ -67,31 +68,31 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
 
 
 def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
-    condition, body = op.regions
+    values, (condition, body) = p.values, op.regions
     suit: dict[Value, ClosedSharding] = {}
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
-    before = {value: p.wants.get(value) for value in suit}
-    p.wants.update(suit)
-    others, whole = p.reduced_once, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
-    p.reduced_once = others | (whole & once)
+    before = {value: values.wants.get(value) for value in suit}
+    values.wants.update(suit)
+    others, whole = values.reduced_once, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
+    values.reduced_once = others | (whole & once)
     trips, names = trips_of(op), [b.names.fresh(param.name) for param in body.params]
     with _iterations(p):
         operands = [
-            p.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
+            values.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
             for i, sharding in carried.items()
         ]
         regions = (
             _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition", names),
             _region(p, b, body, trips, carried, carried, "carried", names),
         )
-    p.reduced_once = others
+    values.reduced_once = others
     for value, wanted in before.items():
         if wanted is None:
-            del p.wants[value]
+            del values.wants[value]
         else:
-            p.wants[value] = wanted
+            values.wants[value] = wanted
     outs = [(op.results[i], sharding) for i, sharding in carried.items()]
     p.add_whole(b, op, operands, outs, regions=regions)
 
@@ -100,12 +101,12 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
 def _iterations(p: Planner) -> Iterator[None]:
     """While this is entered, ops are planned that run in each iteration of a loop, or whose reshards should not. A
     message in a loop waits for those of the iteration before, so its whole latency counts."""
-    before = p.resharder, p.selector
-    p.resharder, p.selector = p.in_loops
+    before = p.selector
+    p.use(p.in_loops)
     try:
         yield
     finally:
-        p.resharder, p.selector = before
+        p.use(before)
 
 
 def _region(
@@ -119,19 +120,20 @@ def _region(
     names: Sequence[str],
 ) -> Region:
     """A region of a loop. All of its regions have the same names for carried values, as in the text language."""
-    b = RegionBuilder(outer.names)
-    p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
+    b, values, draft = RegionBuilder(outer.names), p.values, p.draft
+    draft.times[b] = draft.runs(outer) * max(1, trips)
     for i, sharding in params.items():
         param = region.params[i]
-        p.partitioned[param] = PartitionedValue(param, sharding, {sharding: p.param(b, param, sharding, names[i])}, b)
-    before = p.planned_seconds
+        local = draft.param(b, param, sharding, names[i])
+        values.partitioned[param] = PartitionedValue(param, sharding, {sharding: local}, b)
+    before = draft.planned_seconds
     p.ops(b, region.ops)
     returned = [
-        p.reshard_to(value, sharding, value.span, Cause(kind, "while", name=value.name))
+        values.reshard_to(value, sharding, value.span, Cause(kind, "while", name=value.name))
         for value, sharding in ((region.results[i], sharding) for i, sharding in results.items())
     ]
     if not trips:
-        p.planned_seconds = before
+        draft.planned_seconds = before
     return b.region(*returned)
 
 
@@ -178,8 +180,8 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
 
 def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
     """Whether no data is moved in the loop, in front of it or behind it."""
-    in_place = all(p.wanted(op.results[i]) == sharding for i, sharding in attempt.carried.items())
-    return in_place and attempt.trial.sends_nothing()
+    in_place = all(p.values.wanted(op.results[i]) == sharding for i, sharding in attempt.carried.items())
+    return in_place and attempt.trial.draft.sends_nothing()
 
 
 def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
@@ -195,21 +197,21 @@ def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
     results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
-    return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
+    return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.values.partitioned[v].shardings)).partial)
 
 
 def _try(
     p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, limit: float = math.inf
 ) -> _Attempt | None:
     """The loop planned in these shardings, on trial; None if it takes longer than the limit."""
-    behind = 0.0
+    behind, resharder = 0.0, p.in_loops.resharder
     for i, sharding in carried.items():
         result = op.results[i]
         if result in p.facts.needed:
-            behind += p.in_loops[0].plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
-    trial = Trial(p, max(0.0, limit - behind) * p.times.get(b, 1.0))
+            behind += resharder.plan(result.shape, result.dtype.nbytes, sharding, p.values.wanted(result)).seconds
+    trial = Trial(p, max(0.0, limit - behind) * p.draft.runs(b))
     try:
-        _plan(trial.planner, trial.builder(b), op, carried, once)
+        _plan(trial.planner, trial.draft.builder(b), op, carried, once)
     except TooSlowError:
         return None
     return _Attempt(carried, once, trial, trial.seconds(b) + behind)
@@ -227,10 +229,10 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
     body = op.regions[1]
     candidates: dict[ClosedSharding, None] = {}
     parts = p.linear_parts(op)[i]
-    rank = p.resharder.sub_axes.rank
+    rank = p.sub_axes.rank
 
     def sharding_now(value: Value) -> ClosedSharding:
-        sharding = next(iter(t.partitioned[value].shardings))
+        sharding = next(iter(t.values.partitioned[value].shardings))
         return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
 
     for sharding in parts.natural(sharding_now):
@@ -241,9 +243,9 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
             rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
             pending = tuple(sorted(sharding.partial, key=lambda pair: rank[pair[0]]))
             candidates[ClosedSharding(rest, pending)] = None
-    for value, places in ((body.results[i], t.partitioned), (op.operands[i], p.partitioned)):
+    for value, places in ((body.results[i], t.values.partitioned), (op.operands[i], p.values.partitioned)):
         candidates[next(iter(places[value].shardings))] = None
-    behind = p.wants.get(op.results[i])
+    behind = p.values.wants.get(op.results[i])
     if behind is not None and behind.partial and p.facts.uses[op.results[i]] <= 1:
         candidates[behind] = None
     yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)

@@ -37,22 +37,22 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
     (region,) = op.regions
     axes = region_axes(op)
     inner = RegionBuilder(b.names)
-    p.times[inner] = p.times.get(b, 1.0)
+    p.draft.times[inner] = p.draft.runs(b)
     operands: list[Value] = []
     for operand, param in zip(op.operands, region.params, strict=True):
         assert param.of is not None
         crossing = _crossing(p, param.sharding, param.of, axes)
         cause = Cause("manual_operand", op.name, name=param.name)
-        operands.append(p.reshard_to(operand, crossing.outside, op.span, cause))
+        operands.append(p.values.reshard_to(operand, crossing.outside, op.span, cause))
         own = inner.param(param.name, param.type, p.shardings.spelled(crossing.outside), span=param.span, of=param.of)
-        p.partitioned[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
+        p.values.partitioned[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
     p.ops(inner, region.ops)
     results: list[Value] = []
     outs: list[tuple[Value, ClosedSharding]] = []
     for returned, result in zip(region.results, op.results, strict=True):
         crossing = _still_partial(p, returned, _crossing(p, result.sharding, result.type, axes))
         cause = Cause("manual_result", op.name, name=result.name)
-        results.append(p.reshard_to(returned, crossing.inside, op.span, cause))
+        results.append(p.values.reshard_to(returned, crossing.inside, op.span, cause))
         outs.append((result, crossing.outside))
     p.add_whole(b, op, operands, outs, regions=(inner.region(*results),))
 
@@ -88,13 +88,13 @@ class PlanShardings:
 def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
     """The wanted crossing, with reductions along free axes pending if the value exists only so, so that other values
     may be added before the reduction."""
-    shardings = p.partitioned[returned].shardings
+    shardings = p.values.partitioned[returned].shardings
     if wanted.inside in shardings:
         return wanted
     for have in shardings:
         pending = (*wanted.outside.partial, *have.partial)
         if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in pending}) == 1:
-            ordered = tuple(sorted(pending, key=lambda part: p.resharder.sub_axes.rank[part[0]]))
+            ordered = tuple(sorted(pending, key=lambda part: p.sub_axes.rank[part[0]]))
             return _Crossing(replace(wanted.outside, partial=ordered), have)
     return wanted
 

@@ -12,41 +12,84 @@ from dataclasses import replace
 from ir.builder import Names, RegionBuilder
 from ir.ops import OPS
 from ir.ops.control import is_call
-from ir.program import Op, Region, Value, walk
+from ir.program import Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.draft import Draft
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.planner import Planner
+from passes.partition.plan.warnings import Warnings
 
 
-class _Copies(dict[Value, PartitionedValue]):
-    """The shardings of a trial's values. Those of the program are copied when they are first used, along with the
-    builders of their regions. `times` says how often these run."""
+class _DraftOver(Draft):
+    """A draft over another one, the `real` one. It adds to copies of the builders of that one, with names that are free
+    in these."""
 
-    def __init__(self, real: Planner) -> None:
+    def __init__(self, real: Draft, limit: float) -> None:
+        super().__init__(real.shardings, real.versions, real.spellings, limit)
+        self.real = real
+        self.copies: dict[RegionBuilder, RegionBuilder] = {}
+        self.names: dict[int, tuple[Names, Names]] = {}
+        """The names of the real draft, by their ids, and those that are made over them."""
+
+    def builder(self, real: RegionBuilder) -> RegionBuilder:
+        """The copy of a builder."""
+        found = self.copies.get(real)
+        if found is None:
+            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
+            found = self.copies[real] = RegionBuilder(names)
+            self.times[found] = self.real.runs(real)
+        return found
+
+    def sends_nothing(self) -> bool:
+        """Whether nothing in it communicates, or calls a function that might."""
+        if self.sending:
+            return False
+        planned = (op for copied in self.copies.values() for op in walk(Region((), tuple(copied.ops), ())))
+        return not any(is_call(op) or OPS[op.name].family in ("host", "collective") for op in planned)
+
+    def keep(self) -> None:
+        """Adds everything to the real draft."""
+        real, copies = self.real, set(self.copies.values())
+        for builder, copied in self.copies.items():
+            builder.ops.extend(copied.ops)
+        for names, own_names in self.names.values():
+            names.take(own_names)
+        real.times.update((b, times) for b, times in self.times.items() if b not in copies)
+        real.spent.update(self.spent)
+        real.sending.update(self.sending)
+        real.planned_seconds += self.planned_seconds
+
+
+class _ValuesOver(dict[Value, PartitionedValue]):
+    """The values of a trial. Those of the program, the `real` ones, are copied when they are first used: reshards of
+    them are added to the trial's draft."""
+
+    def __init__(self, real: dict[Value, PartitionedValue], draft: _DraftOver) -> None:
         super().__init__()
         self.real = real
+        self.draft = draft
         self.copied: dict[Value, PartitionedValue] = {}
-        self.builders: dict[RegionBuilder, RegionBuilder] = {}
-        self.times: dict[RegionBuilder, float] = {}
-        # The copies of names and of shardings of the program, by their ids, along with the originals.
-        self.names: dict[int, tuple[Names, Names]] = {}
         self.shardings: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
+        """The shardings of real values, which equal values share, by their ids, and the copies of these."""
 
     def __missing__(self, value: Value) -> PartitionedValue:
-        real = self.real.partitioned[value]
+        real = self.real[value]
         _, shardings = self.shardings.setdefault(id(real.shardings), (real.shardings, dict(real.shardings)))
-        found = replace(real, shardings=shardings, home=self.builder(real.home), argument=None)
+        found = replace(real, shardings=shardings, home=self.draft.builder(real.home), argument=None)
         self[value], self.copied[value] = found, real
         return found
 
-    def builder(self, real: RegionBuilder) -> RegionBuilder:
-        """The copy of a builder of the program."""
-        found = self.builders.get(real)
-        if found is None:
-            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
-            found = self.builders[real] = RegionBuilder(names)
-            self.times[found] = self.real.times.get(real, 1.0)
-        return found
+    def keep(self) -> None:
+        """Adds the trial's own values, and the shardings that others have there, to the real ones."""
+        homes = {copied: builder for builder, copied in self.draft.copies.items()}
+        shardings = {id(copied): given for given, copied in self.shardings.values()}
+        for value, partitioned in self.items():
+            if value not in self.copied:
+                here = shardings.get(id(partitioned.shardings), partitioned.shardings)
+                home = homes.get(partitioned.home, partitioned.home)
+                self.real[value] = replace(partitioned, shardings=here, home=home)
+        for given, found in self.shardings.values():
+            given.update(found)
 
 
 class Trial:
@@ -57,35 +100,20 @@ class Trial:
 
     def __init__(self, real: Planner, limit: float = math.inf) -> None:
         self.real = real
-        self.partitioned = _Copies(real)
+        self.draft = _DraftOver(real.draft, limit)
+        self.partitioned = _ValuesOver(real.values.partitioned, self.draft)
         self.planner = copy.copy(real)
         self.planner.copied = real
-        self.planner.partitioned = self.partitioned
-        self.planner.arguments = {}
-        self.planner.spent = {}
-        self.planner.sending = set()
-        self.planner.planned_seconds, self.planner.limit = 0.0, limit
-        self.planner.times = self.partitioned.times
-        self.planner.wants = dict(real.wants)
-        self.planner.warnings = []
-        self.planner.warned = set(real.warned)
-
-    def builder(self, real: RegionBuilder) -> RegionBuilder:
-        """The trial's copy of a builder of the program."""
-        return self.partitioned.builder(real)
-
-    def sends_nothing(self) -> bool:
-        """Whether nothing that was planned on trial communicates, or calls a function that might."""
-        if self.planner.sending:
-            return False
-        planned = (op for copy in self.partitioned.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
-        return not any(map(_may_send, planned))
+        self.planner.values = replace(
+            real.values, draft=self.draft, partitioned=self.partitioned, arguments={}, wants=dict(real.values.wants)
+        )
+        self.planner.warnings = Warnings(gathered=set(real.warnings.gathered))
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of everything that was planned on trial, for each time that the region of `b` runs."""
-        times = self.planner.times
-        total = sum(times[copy] * self.planner.seconds(copy.ops) for copy in self.partitioned.builders.values())
-        return total / times[self.builder(b)]
+        draft = self.draft
+        total = sum(draft.times[copied] * draft.seconds(copied.ops) for copied in draft.copies.values())
+        return total / draft.runs(draft.builder(b))
 
     def can_be_kept(self) -> bool:
         """Whether the program would be planned in the same way outside a trial. It would not if arguments of a function
@@ -94,29 +122,7 @@ class Trial:
 
     def keep(self) -> None:
         """Adds what was planned on trial to the plan."""
-        real, own, copies = self.real, self.planner, self.partitioned
-        homes = {copied: builder for builder, copied in copies.builders.items()}
-        shardings = {id(copied): given for given, copied in copies.shardings.values()}
-        for value, partitioned in copies.items():
-            if value not in copies.copied:
-                here = shardings.get(id(partitioned.shardings), partitioned.shardings)
-                real.partitioned[value] = replace(
-                    partitioned, shardings=here, home=homes.get(partitioned.home, partitioned.home)
-                )
-        for given, found in copies.shardings.values():
-            given.update(found)
-        for builder, own_builder in copies.builders.items():
-            builder.ops.extend(own_builder.ops)
-        for names, own_names in copies.names.values():
-            names.take(own_names)
-        real.times.update((b, times) for b, times in own.times.items() if b not in homes)
-        real.spent.update(own.spent)
-        real.sending.update(own.sending)
-        real.planned_seconds += own.planned_seconds
-        real.warnings.extend(own.warnings)
-        real.warned.update(own.warned)
-
-
-def _may_send(op: Op) -> bool:
-    """Whether an op communicates whatever its strategy is, or runs something that might."""
-    return is_call(op) or OPS[op.name].family in ("host", "collective")
+        self.partitioned.keep()
+        self.draft.keep()
+        self.real.warnings.found.extend(self.planner.warnings.found)
+        self.real.warnings.gathered.update(self.planner.warnings.gathered)

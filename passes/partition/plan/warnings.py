@@ -4,18 +4,46 @@ cannot be split along their dims (W001)."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic
 from ir.ops import FactorRule
 from ir.ops.opaque import is_opaque
 from ir.program import Op, Value
 from passes.factors import other_rules
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.strategies import can_stay_split
+from passes.partition.plan.values import Values
 from passes.partition.strategy import Strategy
+from passes.signatures import signature_of
 
 
-def beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
+@dataclass(eq=False, slots=True)
+class Warnings:
+    """The warnings of what was planned so far: of memory, and of gathers, once for each sharding that a value is
+    `gathered` to."""
+
+    found: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    gathered: set[tuple[Value, ClosedSharding]] = field(default_factory=set[tuple[Value, ClosedSharding]])
+
+    def warn_of(self, op: Op, strategy: Strategy, values: Values, memory_limit: int) -> None:
+        """Warns of the op, split by a strategy for which its operands are not resharded yet."""
+        rule = signature_of(op).rule
+        assert rule is not None
+        if strategy.excess:
+            self.found.append(_beyond_memory(op, strategy.excess, memory_limit))
+        operands = [values.partitioned[v] for v in op.operands]
+        for position, dim in _dims_needed_whole(op, rule, strategy, operands):
+            key = value, sharding = op.operands[position], strategy.operands[position]
+            moved, made_again = values.received(value, sharding)
+            if moved and key not in self.gathered:
+                self.gathered.add(key)
+                how = f"dim {dim} is split ({operands[position].wanted.spell(values.facts.shardings.mesh)})"
+                self.found.append(_gathers(op, value, how, moved, made_again=made_again))
+
+
+def _beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
     """W002: the op takes `excess` bytes more on each device than the limit."""
     return Diagnostic(
         "W002",
@@ -27,7 +55,7 @@ def beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
     )
 
 
-def dims_needed_whole(
+def _dims_needed_whole(
     op: Op, rule: FactorRule, strategy: Strategy, operands: Sequence[PartitionedValue]
 ) -> Iterator[tuple[int, int]]:
     """The operands, each with a dim, that lose axes because the op cannot be split along that dim."""
@@ -41,7 +69,7 @@ def dims_needed_whole(
                 yield position, dim
 
 
-def gathered(op: Op, value: Value, how: str, moved: int, *, made_again: bool) -> Diagnostic:
+def _gathers(op: Op, value: Value, how: str, moved: int, *, made_again: bool) -> Diagnostic:
     """W001: each device receives `moved` bytes of an operand, which is split as `how` says, or of the values that it is
     `made_again` from."""
     name, way = op.name, f"split another dim of {value.name} before this op"

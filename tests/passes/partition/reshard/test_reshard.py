@@ -99,7 +99,8 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     resharder = Resharder(find_sub_axes(program.program), TPU_V3)
     planner = Planner(program, resharder, PartitionOptions.on(TPU_V3))
     plan_program(planner)
-    assert len(resharder.plans) == len(planner.resharder.plans) < 0.75 * len(planner.resharder.bounds)
+    own = planner.selector.resharder
+    assert len(resharder.plans) == len(own.plans) < 0.75 * len(own.bounds)
 
 
 @pytest.mark.parametrize(
