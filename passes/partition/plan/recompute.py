@@ -16,18 +16,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ir.dataflow import uses_of
 from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.creation import constant_value
-from ir.ops.declaration import InKernels
-from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, Value, all_regions
+from ir.program import Op, Value
 from ir.sharding import ReductionKind
-from ir.types import f32
-from passes.cost.machine import Machine
 from passes.cost.model import memory_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned
@@ -71,84 +66,6 @@ def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collecti
 def made_by(plan: Plan) -> Collection[ClosedSharding]:
     """The shardings in which a value exists because of a reshard."""
     return [after for _, after in plan.steps if isinstance(after, ClosedSharding)]
-
-
-def uses_by_any_name(program: Program) -> Counter[Value]:
-    """The number of ops that use each value, directly or through its annotations."""
-    known = uses_of(program)
-    uses = Counter({value: len(users) for value, users in known.users.items()})
-    annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}
-    for value, source in reversed(annotated.items()):
-        uses[source] += uses[value] - 1
-    for value, source in annotated.items():
-        uses[value] = uses[source]
-    return uses
-
-
-def remains_of(program: Program) -> Mapping[Value, float]:
-    """For values whose only use reduces them along dims, perhaps behind elementwise ops, the share of their bytes that
-    remains."""
-    uses, found = uses_of(program), dict[Value, int]()
-    for region in all_regions(program):
-        own = {value for op in region.ops for value in op.results}
-        for op in reversed(region.ops):
-            is_elementwise = OPS[op.name].family == "elementwise" and op.result in found
-            if not is_elementwise and (op.name != "reduce" or len(op.results) != 1):
-                continue
-            nbytes = found.get(op.result, op.result.type.nbytes)
-            found.update((v, nbytes) for v in own.intersection(op.operands) if uses.count(v) == 1)
-    return {value: nbytes / value.type.nbytes for value, nbytes in found.items() if nbytes < value.type.nbytes}
-
-
-def narrowed_behind(program: Program) -> Mapping[Value, float]:
-    """For values whose only use converts their elements to fewer bytes, perhaps behind ops that arrange them in another
-    way, the share of an all_reduce's bytes that is left if the conversion is between its halves: what is scattered has
-    the wider type, and what is gathered the narrower one."""
-    uses, found = uses_of(program), dict[Value, float]()
-    for region in all_regions(program):
-        for op in reversed(region.ops):
-            if len(op.operands) != 1 or len(op.results) != 1 or uses.count(op.operands[0]) != 1:
-                continue
-            (operand,), result = op.operands, op.result
-            if _narrows(op):
-                found[operand] = (1 + result.dtype.nbytes / operand.dtype.nbytes) / 2
-            elif result in found and OPS[op.name].family == "layout" and result.type.size == operand.type.size:
-                found[operand] = found[result]
-    return found
-
-
-def only_narrowed(program: Program) -> frozenset[Value]:
-    """The annotated values whose only uses convert their elements to fewer bytes."""
-    uses = uses_of(program)
-    annotated = (v for v, op in uses.makers.items() if is_annotation(op) and v not in uses.given)
-    return frozenset(v for v in annotated if _are_fewer_bytes(v, uses.users.get(v, ())))
-
-
-def read_by_products(program: Program, machine: Machine) -> frozenset[Value]:
-    """The values that products read in fewer bytes than they have, so that a gather for products sends fewer bytes.
-    Empty if the machine's products take f32 as it is."""
-    if machine.kernels is None or not machine.kernels.narrow:
-        return frozenset()
-    users = uses_of(program).users.items()
-    return frozenset(
-        v for v, ops in users if v.dtype == f32 and any(OPS[op.name].role is InKernels.PRODUCT for op in ops)
-    )
-
-
-def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
-    """Whether everything that the users make of a value's elements is in total fewer bytes than the value."""
-    if not all(map(_narrows, users)):
-        return False
-    made = {(op.name, OPS[op.name].means(op.attrs)): op.result.dtype.nbytes for op in users}
-    return sum(made.values()) < value.dtype.nbytes
-
-
-def _narrows(op: Op) -> bool:
-    """Whether the op converts each element to fewer bytes."""
-    if OPS[op.name].family != "elementwise" or len(op.operands) != 1:
-        return False
-    (operand,), result = op.operands, op.result
-    return result.shape == operand.shape and result.dtype.nbytes < operand.dtype.nbytes
 
 
 def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op | None]) -> bool:
