@@ -8,7 +8,7 @@ module is position p of the mesh.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import PurePath
 from typing import Any
@@ -162,8 +162,14 @@ def _device_code(outer: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
 
 
 def _name_params_and_results(main: Any, program: Program) -> None:
-    main.attributes["arg_attrs"] = _named("jax.arg_info", program.main.params)
-    main.attributes["res_attrs"] = _named("jax.result_info", program.main.results)
+    main.attributes["arg_attrs"] = _named("jax.arg_info", program.main.params, _is_everywhere)
+    main.attributes["res_attrs"] = _named("jax.result_info", program.main.results, lambda _: False)
+
+
+def _is_everywhere(param: Value | Result) -> bool:
+    """Whether all devices of an SPMD program are given the same. A branch by such a parameter is the same on all."""
+    sharding = param.sharding
+    return sharding is not None and not any(sharding.axes) and not sharding.partial
 
 
 def _main(module: Any) -> Any:
@@ -179,5 +185,10 @@ def _reshaped(value: Any, type: Any) -> Any:
     return value if value.type == type else stablehlo.reshape(type, value)
 
 
-def _named(key: str, values: Sequence[Value] | Sequence[Result]) -> Any:
-    return mlir.ArrayAttr.get([mlir.DictAttr.get({key: mlir.StringAttr.get(v.name)}) for v in values])
+def _named(
+    key: str, values: Sequence[Value] | Sequence[Result], is_everywhere: Callable[[Value | Result], bool]
+) -> Any:
+    attributes = [{key: v.name, **({"mhlo.sharding": "{replicated}"} if is_everywhere(v) else {})} for v in values]
+    return mlir.ArrayAttr.get(
+        [mlir.DictAttr.get({k: mlir.StringAttr.get(text) for k, text in each.items()}) for each in attributes]
+    )

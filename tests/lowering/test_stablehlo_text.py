@@ -123,7 +123,7 @@ def test_types_are_those_of_one_device_and_names_are_the_users() -> None:
     text = stablehlo_text(spmdc.partition(spmdc.parse(_TEXTS["even"], "layer.spmd")).program)
     assert "module @layer attributes {mhlo.num_partitions = 4" in text
     assert 'tensor<2x4xf32> {jax.arg_info = "x"}' in text
-    assert 'tensor<3xf32> {jax.arg_info = "unused"}' in text
+    assert 'tensor<3xf32> {jax.arg_info = "unused", mhlo.sharding = "{replicated}"}' in text
     assert '(tensor<2x8xf32> {jax.result_info = "y"}' in text
     assert "sdy" not in text
 
@@ -144,3 +144,20 @@ def test_a_program_for_one_device_keeps_its_unused_parameters() -> None:
     text = stablehlo_text(spmdc.parse(_TEXTS["even"]))
     assert 'tensor<8x4xf32> {jax.arg_info = "x"}' in text
     assert 'tensor<3xf32> {jax.arg_info = "unused"}' in text
+
+
+def test_branches_and_loops_by_what_all_devices_are_given_are_read_back() -> None:
+    text = """mesh (x=4)
+    def main(a: f32[8@x, 8], p: pred[], n: s32[]) -> (r: f32[8, 8], s: f32[8@x, 8]) {
+      r = if (p) { return transpose(a) } else { return a }
+      i, s = while(i = 0, s = a) cond { return i < n } do { return i + 1, transpose(s) }
+      return r, s
+    }"""
+    program = spmdc.partition(spmdc.parse(text)).program
+    for read, module in ((spmdc.from_mlir, stablehlo_text(program)), (spmdc.from_hlo, hlo_text(program))):
+        partitioned = spmdc.partition(read(module))
+        a = np.arange(64, dtype=np.float32).reshape(8, 8)
+        for p, n in ((True, 2), (False, 3)):
+            got = partitioned.simulate(a, np.bool_(p), np.int32(n))
+            for mine, want in zip(got, (a.T if p else a, a.T if n % 2 else a), strict=True):
+                np.testing.assert_array_equal(mine, want)
