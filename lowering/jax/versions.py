@@ -460,7 +460,7 @@ def _callback_effects() -> tuple[Any, Any]:
 def stablehlo_to_hlo(text: str) -> str:
     """A StableHLO module as HLO text, converted by XLA. It returns a tuple."""
     computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=True)
-    return str(computation.as_hlo_text())
+    return str(computation.as_hlo_text(print_large_constants=True))
 
 
 def trace_settings() -> Hashable:

@@ -161,3 +161,10 @@ def test_branches_and_loops_by_what_all_devices_are_given_are_read_back() -> Non
             got = partitioned.simulate(a, np.bool_(p), np.int32(n))
             for mine, want in zip(got, (a.T if p else a, a.T if n % 2 else a), strict=True):
                 np.testing.assert_array_equal(mine, want)
+
+
+def test_large_constants_are_read_back_too() -> None:
+    numbers = ", ".join(f"{n}.5" for n in range(40))
+    program = spmdc.parse(f"def main(a: f32[40]) -> f32[40] {{ return a + constant(value=[{numbers}], type=f32[40]) }}")
+    (got,) = spmdc.evaluate(spmdc.from_hlo(hlo_text(program)), np.zeros(40, np.float32))
+    np.testing.assert_array_equal(got, np.arange(40, dtype=np.float32) + 0.5)
