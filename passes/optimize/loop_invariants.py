@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from ir.closure import reached
 from ir.ops import OPS
 from ir.ops.control import is_loop
+from ir.ops.declaration import InKernels
 from ir.ops.layout import is_annotation
 from ir.program import Function, Op, Program, Region, Value, used_inside, walk
 from passes.optimize.communicating import Communicating, communicates, communicating_functions
@@ -55,7 +56,8 @@ def _moves(region: Region) -> Collection[Op]:
     """The ops of a region that only move loop-invariant data. Transposes of factors stay, because a product reads its
     factors in any order: in front of the loop, they would be copies."""
     changing: set[Value] = set(region.params)
-    read = {v for op in walk(region) if op.name != "dot_general" for v in op.operands}.union(region.results)
+    others = (op for op in walk(region) if OPS[op.name].role is not InKernels.PRODUCT)
+    read = {v for op in others for v in op.operands}.union(region.results)
     found: set[Op] = set()
     for op in region.ops:
         is_factor = op.name == "transpose" and op.result not in read

@@ -23,7 +23,7 @@ from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
+from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, is_aligned
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import ALONG, Move, Side, Sides, StrategyQuery
@@ -128,18 +128,21 @@ class StrategySelector:
         candidates = [first, *others]
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
         best = self._cheapest(candidates) if best.excess else best
-        sends = self._communicates(next(c for c in candidates if c.fits(best)))
-        quiet = self._quiet(candidates, best) if sends else best
-        further = self._over_free_axes(q, sides, best if quiet is None else quiet)
-        if quiet is not None:
-            best, further = quiet, [c for c in further if not self._communicates(c)]
-        return self._better(q, best, self._cheapest(further)) if further else best
+        quiet = self._quiet(candidates, best) if self._communicates(_made_as(best, candidates)) else best
+        best = best if quiet is None else quiet
+        further = self._over_free_axes(q, sides, best)
+        if not further:
+            return best
+        found = self._better(q, best, self._cheapest(further))
+        is_loud = quiet is not None and found is not best and self._communicates(_made_as(found, further))
+        return best if is_loud else found
 
     def _quiet(self, candidates: Sequence[_Candidate], best: Strategy) -> Strategy | None:
         """The first candidate that sends nothing and leaves nothing to be reduced, if the op itself takes no longer
         than by the best one. It only cuts more out of what devices have, and parts are mostly read where they are."""
         own = (c for c in candidates if c.seconds <= best.alone and not any(at.partial for at in c.shardings[1]))
-        priced = (self._priced(c, (), math.inf) for c in own if not self._communicates(c))
+        cut = (c for c in own if all(move.is_done or _may_be_cut(move) for move in c.moves))
+        priced = (self._priced(c, (), math.inf) for c in cut if not self._communicates(c))
         return next((found for found in priced if found is not None and found.excess <= best.excess), None)
 
     def _communicates(self, candidate: _Candidate) -> bool:
@@ -487,6 +490,17 @@ class StrategySelector:
         return move.cheapest
 
 
+def _may_be_cut(move: Move) -> bool:
+    """Whether devices can cut what the move needs out of one of its sources."""
+    shape, target = move.value.shape, move.target
+    for source in move.sources:
+        cut = zip(shape, source.axes, target.axes, strict=True)
+        is_alike = source.order == target.order and source.partial == target.partial
+        if is_alike and all(to[: len(at)] == at and is_aligned(n, at, to[len(at) :]) for n, at, to in cut):
+            return True
+    return False
+
+
 def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     """Whether nothing is gained by leaving the operands' reductions pending, if that of the result is done at once: an
     operand is made partial for it, or only one is partial, with no more bytes than the result."""
@@ -518,11 +532,11 @@ class _Candidate:
     sends: bool
     candidates_to: int | None
 
-    def fits(self, strategy: Strategy) -> bool:
-        """Whether the strategy is this candidate."""
-        own = self.factors, self.shardings, self.windowed, self.candidates_to
-        shardings = strategy.operands, strategy.results
-        return own == (strategy.factors, shardings, strategy.windowed, strategy.candidates_to)
+
+def _made_as(strategy: Strategy, candidates: Sequence[_Candidate]) -> _Candidate:
+    """The candidate that the strategy is."""
+    wanted = strategy.factors, (strategy.operands, strategy.results), strategy.windowed, strategy.candidates_to
+    return next(c for c in candidates if (c.factors, c.shardings, c.windowed, c.candidates_to) == wanted)
 
 
 def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
