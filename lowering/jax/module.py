@@ -73,9 +73,10 @@ def write_module(program: Program, *, portable: bool = False) -> str:
     return _written(program, None, is_portable=portable)[0].text
 
 
-def write_entry(program: Program, *, is_for_cpu: bool = True) -> tuple[Written, Entry]:
-    """The module of an SPMD program, for the CPU devices of a host or for others, and how its entry is called."""
-    written, entry = _written(program, None, is_for_cpu=is_for_cpu, is_for_others=not is_for_cpu)
+def write_entry(program: Program, *, is_for_cpu: bool = True, is_sealed: bool = False) -> tuple[Written, Entry]:
+    """The module of an SPMD program, for the CPU devices of a host or for others, and how its entry is called. JAX does
+    not differentiate one that `is_sealed`."""
+    written, entry = _written(program, None, is_for_cpu=is_for_cpu, is_for_others=not is_for_cpu, is_sealed=is_sealed)
     assert entry is not None
     return written, entry
 
@@ -96,6 +97,7 @@ def _written(
     is_for_cpu: bool = True,
     is_for_others: bool = True,
     is_differentiated: bool = False,
+    is_sealed: bool = False,
 ) -> tuple[Written, Entry | None]:
     spmd = program.stage == "spmd"
     has_devices = spmd or (is_differentiated and has_manual(program))
@@ -117,6 +119,7 @@ def _written(
         is_for_cpu=is_for_cpu,
         is_for_others=is_for_others,
         is_differentiated=is_differentiated,
+        is_sealed=is_sealed,
     )
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]

@@ -132,8 +132,14 @@ def compile_in_one(program: Program) -> InOne:
     return InOne(compile_program(program, None))
 
 
-def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:
-    """The program as a callable; see `lowering.jax.compile`."""
+def compile_program(
+    program: Program,
+    devices: Sequence[jax.Device] | None,
+    donate: tuple[int, ...] = (),
+    *,
+    is_sealed: bool = False,
+) -> Executable:
+    """The program as a callable; see `lowering.jax.compile`. JAX does not differentiate one that `is_sealed`."""
     if program.stage == "global":
         source = write_module(program)
         return Executable(program, Written(source, {}), load(source, program), None)
@@ -141,7 +147,8 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
     chosen = ensure_devices(size) if devices is None else _devices_of(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
-    written, entry = write_entry(program, is_for_cpu=all(device.platform == "cpu" for device in chosen))
+    is_for_cpu = all(device.platform == "cpu" for device in chosen)
+    written, entry = write_entry(program, is_for_cpu=is_for_cpu, is_sealed=is_sealed)
     module = load(written.text, program)
     return Executable(program, written, module, module["make_mesh"](chosen), donate, entry)
 

@@ -52,7 +52,8 @@ class ModuleWriter:
     `mapped` those that are applied elementwise. `annotations`, unless None, collects the annotations that are written
     as calls of `annotated`. If the module `is_portable`, no op is written for one backend only. Unless it `is_for_cpu`,
     nothing is written for the sake of XLA's CPU backend, and unless it `is_for_others`, nothing for that of others. If
-    it `is_differentiated`, ops are written with functions that JAX has derivatives of.
+    it `is_differentiated`, ops are written with functions that JAX has derivatives of; if it `is_sealed`, JAX never
+    differentiates it.
     """
 
     program: Program
@@ -64,6 +65,7 @@ class ModuleWriter:
     helpers: set[str] = field(default_factory=set[str])
     annotations: list[Annotation] | None = None
     is_differentiated: bool = False
+    is_sealed: bool = False
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
     is_for_cpu: bool = True

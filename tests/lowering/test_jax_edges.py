@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,7 +15,7 @@ from ir.types import DTYPES
 from lowering import jax as lowering_jax
 from lowering.jax.module import write_entry
 from lowering.reference import simulate
-from spmdc.api import partition
+from spmdc.api import evaluate, partition
 from spmdc.frontends.spmd import parse
 from spmdc.testing import check_equivalence
 
@@ -294,3 +296,46 @@ def test_a_gradient_of_weights_is_transposed_apart_from_the_product_on_cpus() ->
     assert write_entry(spmd)[0].text.count(apart) == 2
     assert apart not in write_entry(spmd, is_for_cpu=False)[0].text
     assert apart not in lowering_jax.jax_source(spmd)
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+def test_indices_need_be_neither_distinct_nor_below_the_largest_integer(kind: str) -> None:
+    text = f"""
+    mesh (d=2)
+    def main(x: f32[4], i: s32[4], y: f32[6@d]) -> (v: f32[], j: s32[], w: f32[], k: s32[]) {{
+      v, j = reduce(x, i, dims=[0], kind={kind})
+      counted: s32[6] = iota(type=s32[6], dim=0)
+      w, k = reduce(y, counted, dims=[0], kind={kind})
+      return v, j, w, k
+    }}"""
+    program, last = parse(text), np.iinfo(np.int32).max
+    y = np.array([-0.0, 0.0, NAN, -0.0, 0.0, -0.0], np.float32)
+    for x, i in (
+        ([1, 5, 2, 3], [0, 0, 0, 0]),
+        ([5, -1, 5, -1], [last, 3, last, 3]),
+        ([-5, 1, 0, 1], [last] * 4),
+        ([NAN, 1, NAN, 2], [3, 3, 1, 1]),
+    ):
+        for rest in (y, np.where(np.isnan(y), np.float32(0), y)):
+            arrays = np.array(x, np.float32), np.array(i, np.int32), rest
+            want = evaluate(program, *arrays)
+            for run in (lowering_jax.compile(program), partition(program).to_jax()):
+                for mine, other in zip(run(*arrays), want, strict=True):
+                    np.testing.assert_array_equal(mine, other)
+                    np.testing.assert_array_equal(np.signbit(mine), np.signbit(other))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_a_program_that_only_moves_elements_has_its_derivative_in_jax(dtype: str) -> None:
+    """Also where a program that JAX does not differentiate sends bits."""
+    text = f"""
+    mesh (d=4)
+    def main(x: {dtype}[8@d, 3], y: {dtype}[8@d, 8]) -> (r: {dtype}[8@d, 3], s: {dtype}[8, 8@d], t: {dtype}[8, 3]) {{
+      return reverse(x, dims=[0]), y, x
+    }}"""
+    run = partition(parse(text)).to_jax()
+    numpy = DTYPES[dtype].numpy
+    x, y = jnp.ones((8, 3), numpy), jnp.ones((8, 8), numpy)
+    of_x, of_y = jax.grad(lambda x, y: sum(r.astype(jnp.float32).sum() for r in run(x, y)), (0, 1))(x, y)
+    np.testing.assert_array_equal(np.asarray(of_x).astype(np.float32), 2.0)
+    np.testing.assert_array_equal(np.asarray(of_y).astype(np.float32), 1.0)

@@ -73,8 +73,9 @@ def _arrived(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = Fals
 
 def _goes_as_bits(w: FunctionWriter, dtype: DType, *, reduces: bool) -> bool:
     """Whether floats are sent as bits, if nothing is computed from them on the way: XLA's CPU backend would send 16
-    bits of short ones, and 32 of bf16."""
-    is_widened = dtype.is_float and (dtype.is_short or (dtype == bf16 and w.module.compiles_on_cpu))
+    bits of short ones, and 32 of bf16. Bits have no derivatives."""
+    is_sent_wide = dtype == bf16 and w.module.compiles_on_cpu and w.module.is_sealed
+    is_widened = dtype.is_float and (dtype.is_short or is_sent_wide)
     return is_widened and not reduces and not w.module.is_differentiated
 
 

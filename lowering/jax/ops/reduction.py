@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ir.ops.reduction import ARG_KINDS, CUMULATIVE, identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import Op
-from ir.types import DType, pred, u8
+from ir.program import Op, Value
+from ir.types import DType, pred, s32, u8
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import filled
 from lowering.jax.ops.elementwise import converted
@@ -27,11 +27,30 @@ def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool)
     """Elements of fewer than 16 bits are compared in the type in which they are computed, which numpy has."""
     wide = [v.dtype.computed if v.dtype.bits < 16 else v.dtype for v in op.operands]
     values, indices = (converted(w[v], v.dtype, t) for v, t in zip(op.operands, wide, strict=True))
-    found = f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={largest})"
+    counted = ", counted=True" if len(dims) == 1 and _are_counted(w, op.operands[1], dims[0]) else ""
+    found = f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={largest}{counted})"
     dtypes = [v.dtype for v in op.results]
     if wide == dtypes:
         return found
     return f"{w.module.helper('as_types')}({found}, {tuple_text(map(dtype_text, dtypes))})"
+
+
+def _are_counted(w: FunctionWriter, indices: Value, dim: int) -> bool:
+    """Whether integers count along a dim, from any first one, without reaching the largest of their type."""
+    maker = w.maker(indices)
+    if maker is None:
+        return False
+    if maker.name == "add":
+        first, second = maker.operands
+        return any(_are_counted(w, a, dim) and _is_of_scalar(w, b) for a, b in ((first, second), (second, first)))
+    counts = maker.name == "iota" and int_attr(maker.attrs, "dim") == dim
+    return counts and indices.dtype == s32 and indices.shape[dim] < int(s32.highest)
+
+
+def _is_of_scalar(w: FunctionWriter, value: Value) -> bool:
+    """Whether all elements are one number."""
+    maker = w.maker(value)
+    return maker is not None and maker.name == "broadcast_in_dim" and not maker.operands[0].shape
 
 
 def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:

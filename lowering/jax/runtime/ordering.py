@@ -60,19 +60,28 @@ def scales_of(ordered: jax.Array, dtype: Any, *, nan_is_largest: bool) -> jax.Ar
     return lax.bitcast_convert_type(ordered if nan_is_largest else ordered - np.uint8(1), dtype)
 
 
-def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool) -> tuple[Any, Any]:
+def reduce_arg(
+    values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool, counted: bool = False
+) -> tuple[Any, Any]:
     """Value and index of the largest (or smallest) value along dims. A NaN wins; the lower index wins a tie.
 
-    The value's derivative is that of the element which it is.
+    The value's derivative is that of the element which it is. Indices are distinct where they are `counted`: then the
+    lower one is a minimum, and says which value is its own. LLVM vectorises this for a CPU, but not a selection.
     """
 
-    def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
-        # The lower index is a minimum: if it were selected by a condition, LLVM would not vectorise the loop for a CPU.
+    def pick_counted(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
         (v, i), (w, j) = a, b
         ahead = ((v > w) if largest else (v < w)) | (v != v)
         level = (v == w) | ((v != v) & (w != w))
         index = lax.select(level, lax.min(i, j), lax.select(ahead, i, j))
         return lax.select(index == i, v, w), index
+
+    def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+        (v, i), (w, j) = a, b
+        ahead = ((v > w) if largest else (v < w)) | ((v != v) & (w == w))
+        level = (v == w) | ((v != v) & (w != w))
+        first = ahead | (level & (i < j))
+        return lax.select(first, v, w), lax.select(first, i, j)
 
     if values.dtype == jnp.bool_:
         worst: Any = np.bool_(not largest)
@@ -84,7 +93,7 @@ def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, la
 
     @jax.custom_jvp
     def found(values: jax.Array, indices: jax.Array) -> Any:
-        return lax.reduce((values, indices), (worst, last), pick, tuple(dims))
+        return lax.reduce((values, indices), (worst, last), pick_counted if counted else pick, tuple(dims))
 
     @found.defjvp
     def derivative(primals: Any, tangents: Any) -> Any:

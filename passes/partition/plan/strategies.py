@@ -139,11 +139,13 @@ class StrategySelector:
 
     def _quiet(self, candidates: Sequence[_Candidate], best: Strategy) -> Strategy | None:
         """The first candidate that sends nothing and leaves nothing to be reduced, if the op itself takes no longer
-        than by the best one. It only cuts more out of what devices have, and parts are mostly read where they are."""
+        than by the best one. It only takes longer because it cuts more out of what devices have, and parts are mostly
+        read where they are."""
         own = (c for c in candidates if c.seconds <= best.alone and not any(at.partial for at in c.shardings[1]))
         cut = (c for c in own if all(move.is_done or _may_be_cut(move) for move in c.moves))
         priced = (self._priced(c, (), math.inf) for c in cut if not self._communicates(c))
-        return next((found for found in priced if found is not None and found.excess <= best.excess), None)
+        slower = (found for found in priced if found is not None and found.seconds > best.seconds)
+        return next((found for found in slower if found.excess <= best.excess), None)
 
     def _communicates(self, candidate: _Candidate) -> bool:
         """Whether the op or one of its reshards sends something."""

@@ -160,7 +160,7 @@ class PartitionedCall:
     def executable(self) -> Executable:
         """The program as a module, which JAX can trace."""
         devices = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else None
-        return compile_program(self.partitioned.program, devices, self._donate)
+        return compile_program(self.partitioned.program, devices, self._donate, is_sealed=True)
 
     @functools.cached_property
     def is_of_scalars(self) -> bool:

@@ -266,6 +266,12 @@ def test_a_name_that_is_defined_later_is_reported_as_such() -> None:
     assert "further down" not in errors(body("b = r"))[0].help
 
 
+def test_a_const_that_is_overridden_may_have_a_fault_of_its_own() -> None:
+    text = "const A = 3\nconst B = 12 // (A - 3)\ndef main(a: f32[B]) -> f32[B] { return a }"
+    assert parse(text, defines={"B": 2}).main.params[0].shape == (2,)
+    assert parse(text, defines={"A": 7}).main.params[0].shape == (3,)
+
+
 @pytest.mark.parametrize(
     ("expected", "line"),
     [

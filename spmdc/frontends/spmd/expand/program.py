@@ -98,7 +98,12 @@ def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, float
         with context.reporting() as faults:
             if const.value is None:
                 raise PoisonedError
-            item = _constant(context, const.value, f"const {const.name!r}", names)
+            try:
+                item = _constant(context, const.value, f"const {const.name!r}", names)
+            except (SpmdcError, PoisonedError):
+                if const.name not in defines:
+                    raise
+                item = 0  # Its own value has a fault, perhaps for the sake of others that are overridden.
             if const.name in defines:
                 item = _overridden(const, item, defines[const.name])
             context.consts.bind(const.name, item, const.span)

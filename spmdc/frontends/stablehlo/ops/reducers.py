@@ -117,7 +117,7 @@ def _logical(name: str, a: Expr, b: Expr) -> Expr:
 
 def extreme_index_kind(values: Sequence[Expr]) -> str | None:
     """argmax or argmin, if the two expressions over (value, index, other value, other index) are in JAX's form, or in
-    that of spmdc, in which the first of several NaNs wins too."""
+    one of spmdc's, in which the first of several NaNs wins too: for indices that are counted, and for any."""
     if len(values) != 2:
         return None
     a, i, b, j = map(arg, range(4))
@@ -133,6 +133,10 @@ def extreme_index_kind(values: Sequence[Expr]) -> str | None:
         ahead = ("select", None, _logical("or", better, a_nan), i, j)
         index = ("select", None, level, _logical("minimum", i, j), ahead)
         if list(values) == [("select", None, compare("EQ", index, i), a, b), index]:
+            return kind
+        ahead = _logical("or", better, _logical("and", a_nan, compare("EQ", b, b)))
+        first = _logical("or", ahead, _logical("and", level, compare("LT", i, j)))
+        if list(values) == [("select", None, first, a, b), ("select", None, first, i, j)]:
             return kind
     return None
 
