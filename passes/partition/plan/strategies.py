@@ -142,7 +142,7 @@ class StrategySelector:
         than by the best one. It only takes longer because it cuts more out of what devices have, and parts are mostly
         read where they are."""
         own = (c for c in candidates if c.seconds <= best.alone and not any(at.partial for at in c.shardings[1]))
-        cut = (c for c in own if all(move.is_done or _may_be_cut(move) for move in c.moves))
+        cut = (c for c in own if all(map(_is_cut_at_most, c.moves)))
         priced = (self._priced(c, (), math.inf) for c in cut if not self._communicates(c))
         slower = (found for found in priced if found is not None and found.seconds > best.seconds)
         return next((found for found in slower if found.excess <= best.excess), None)
@@ -492,15 +492,13 @@ class StrategySelector:
         return move.cheapest
 
 
-def _may_be_cut(move: Move) -> bool:
-    """Whether devices can cut what the move needs out of one of its sources."""
-    shape, target = move.value.shape, move.target
-    for source in move.sources:
-        cut = zip(shape, source.axes, target.axes, strict=True)
-        is_alike = source.order == target.order and source.partial == target.partial
-        if is_alike and all(to[: len(at)] == at and is_aligned(n, at, to[len(at) :]) for n, at, to in cut):
-            return True
-    return False
+def _is_cut_at_most(move: Move) -> bool:
+    """Whether devices have what the move needs in the sharding in which the value was made, or can cut it out of that.
+    Other shardings in which it exists may have been sent, and without uses they are not."""
+    source, target = move.sources[0], move.target
+    cut = zip(move.value.shape, source.axes, target.axes, strict=True)
+    is_alike = source.order == target.order and source.partial == target.partial
+    return is_alike and all(to[: len(at)] == at and is_aligned(n, at, to[len(at) :]) for n, at, to in cut)
 
 
 def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
