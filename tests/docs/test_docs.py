@@ -190,7 +190,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_every_question_has_an_answer_that_is_executed() -> None:
     _, *questions = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split("\n### ")
-    assert len(questions) == 26
+    assert len(questions) == 27
     for question in questions:
         assert question.partition("\n")[0].endswith("?")
         assert "```console\n$ spmdc " in question, question
