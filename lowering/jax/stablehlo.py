@@ -8,7 +8,7 @@ module is position p of the mesh.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import PurePath
 from typing import Any
@@ -21,7 +21,7 @@ from jaxlib.mlir.dialects import func as _func
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.mesh import Mesh
-from ir.program import Program, Result, Value
+from ir.program import Program, Value
 from ir.types import TensorType
 from lowering.devices import check_countable
 from lowering.jax.axes import is_elsewhere
@@ -162,14 +162,17 @@ def _device_code(outer: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
 
 
 def _name_params_and_results(main: Any, program: Program) -> None:
-    main.attributes["arg_attrs"] = _named("jax.arg_info", program.main.params, _is_everywhere)
-    main.attributes["res_attrs"] = _named("jax.result_info", program.main.results, lambda _: False)
+    everywhere = {"mhlo.sharding": "{replicated}"}
+    main.attributes["arg_attrs"] = _texts(
+        {"jax.arg_info": p.name, **(everywhere if _is_everywhere(p, program) else {})} for p in program.main.params
+    )
+    main.attributes["res_attrs"] = _texts({"jax.result_info": r.name} for r in program.main.results)
 
 
-def _is_everywhere(param: Value | Result) -> bool:
+def _is_everywhere(param: Value, program: Program) -> bool:
     """Whether all devices of an SPMD program are given the same. A branch by such a parameter is the same on all."""
     sharding = param.sharding
-    return sharding is not None and not any(sharding.axes) and not sharding.partial
+    return program.stage == "spmd" and sharding is not None and not any(sharding.axes) and not sharding.partial
 
 
 def _main(module: Any) -> Any:
@@ -185,10 +188,7 @@ def _reshaped(value: Any, type: Any) -> Any:
     return value if value.type == type else stablehlo.reshape(type, value)
 
 
-def _named(
-    key: str, values: Sequence[Value] | Sequence[Result], is_everywhere: Callable[[Value | Result], bool]
-) -> Any:
-    attributes = [{key: v.name, **({"mhlo.sharding": "{replicated}"} if is_everywhere(v) else {})} for v in values]
-    return mlir.ArrayAttr.get(
-        [mlir.DictAttr.get({k: mlir.StringAttr.get(text) for k, text in each.items()}) for each in attributes]
-    )
+def _texts(each: Iterable[Mapping[str, str]]) -> Any:
+    """The attributes of parameters or results."""
+    attributes = ({key: mlir.StringAttr.get(text) for key, text in given.items()} for given in each)
+    return mlir.ArrayAttr.get([mlir.DictAttr.get({**given}) for given in attributes])

@@ -36,21 +36,20 @@ def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool)
 
 
 def _are_counted(w: FunctionWriter, indices: Value, dim: int) -> bool:
-    """Whether integers count along a dim, from any first one, without reaching the largest of their type."""
+    """Whether integers count along a dim, from 0 or from where a device's shard begins."""
     maker = w.maker(indices)
-    if maker is None:
+    if maker is not None and maker.name == "add":
+        counts = [v for v in maker.operands if not _is_place(w, v)]
+        maker = w.maker(counts[0]) if len(counts) == 1 else None
+    if maker is None or maker.name != "iota" or int_attr(maker.attrs, "dim") != dim:
         return False
-    if maker.name == "add":
-        first, second = maker.operands
-        return any(_are_counted(w, a, dim) and _is_of_scalar(w, b) for a, b in ((first, second), (second, first)))
-    counts = maker.name == "iota" and int_attr(maker.attrs, "dim") == dim
-    return counts and indices.dtype == s32 and indices.shape[dim] < int(s32.highest)
+    return indices.dtype == s32 and indices.shape[dim] < int(s32.highest)
 
 
-def _is_of_scalar(w: FunctionWriter, value: Value) -> bool:
-    """Whether all elements are one number."""
+def _is_place(w: FunctionWriter, value: Value) -> bool:
+    """Whether all elements are one number, which depends only on the position of the device."""
     maker = w.maker(value)
-    return maker is not None and maker.name == "broadcast_in_dim" and not maker.operands[0].shape
+    return maker is not None and maker.name == "broadcast_in_dim" and maker.operands[0] in w.module.places.index_of
 
 
 def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:

@@ -103,7 +103,7 @@ def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, float
             except (SpmdcError, PoisonedError):
                 if const.name not in defines:
                     raise
-                item = 0  # Its own value has a fault, perhaps for the sake of others that are overridden.
+                item = 0  # Its own value, which is not used, may have a fault with what is given for others.
             if const.name in defines:
                 item = _overridden(const, item, defines[const.name])
             context.consts.bind(const.name, item, const.span)
