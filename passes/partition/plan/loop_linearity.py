@@ -31,8 +31,8 @@ class LinearParts:
     """The values that the next value of carried value `i` is linear in, across choices, inner loops and functions.
 
     `line` has these values, and for each whether the carried value `param` takes part in it. `makers` has the ops that
-    make them, first of all those of the body. `is_sum` says whether something is added to the carried value
-    elementwise.
+    make them, first of all those of the body. `is_linear` says whether the next value is linear in the carried value,
+    and `is_sum` whether something is added to it elementwise.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class LinearParts:
         self.line: dict[Value, bool] = {}
         self._wants: dict[ClosedSharding, dict[Value, ClosedSharding]] = {}
         self.is_sum = True
-        self.is_sum = self._leads(self.result) and self.is_sum
+        self.is_linear = self._leads(self.result)
+        self.is_sum = self.is_linear and self.is_sum
 
     def _add(self, ops: Sequence[Op]) -> None:
         self.makers.update({v: op for op in ops for v in op.results})

@@ -4,10 +4,10 @@ chosen by the cost of the whole loop.
 A value that the body returns as it got it is not carried: the loop uses it from outside, and a reshard of it is done
 once, in front of the loop. The shardings of the others begin as propagated. Alternatives are tried one after the other:
 the sharding in which the body computes the next value; the one in which the first value exists; and, if the body adds a
-partial sum, a pending reduction, so that the loop adds up parts that are reduced once, behind it. If a loop around this
-one carries the result with a pending reduction, and nothing else uses it, that is tried too: gradients of layers that
-are stacked here, and added up there. A value that is carried reduced, and also used in the body, may be pending there,
-or reduced once for both.
+partial sum, or stores one in a value that is not split over the same axes, a pending reduction, so that the loop adds
+up, or stacks, parts that are reduced once, behind it. If a loop around this one carries the result with a pending
+reduction, and nothing else uses it, that is tried too: gradients of layers that are stacked here, and added up there. A
+value that is carried reduced, and also used in the body, may be pending there, or reduced once for both.
 
 If one value is sharded differently, so are others that the body computes. These are tried too, until nothing gets
 cheaper.
@@ -24,8 +24,9 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause, CauseKind
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.draft import TooSlowError
+from passes.partition.plan.loop_linearity import LinearParts
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.planner import Planner, partitions_region
 from passes.partition.plan.strategies import CLOSE
@@ -175,7 +176,8 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
                 tried.append((changed, best.once))
                 best = _better(p, b, op, changed, best.once, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
-    return best
+    stacks = _stacks(p, best, op)
+    return _better(p, b, op, {**best.carried, **stacks}, best.once, best) if stacks else best
 
 
 def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
@@ -229,23 +231,44 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
     body = op.regions[1]
     candidates: dict[ClosedSharding, None] = {}
     parts = p.linear_parts(op)[i]
-    rank = p.sub_axes.rank
-
-    def sharding_now(value: Value) -> ClosedSharding:
-        sharding = next(iter(t.values.partitioned[value].shardings))
-        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
-
-    for sharding in parts.natural(sharding_now):
-        sub_axes = {a for a, _ in sharding.partial}
-        if not sub_axes:
+    for sharding in _natural(t, parts):
+        if not sharding.partial:
             candidates[sharding] = None
         elif parts.is_sum:
-            rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
-            pending = tuple(sorted(sharding.partial, key=lambda pair: rank[pair[0]]))
-            candidates[ClosedSharding(rest, pending)] = None
+            candidates[_pending(p, now, sharding.partial)] = None
     for value, places in ((body.results[i], t.values.partitioned), (op.operands[i], p.values.partitioned)):
         candidates[next(iter(places[value].shardings))] = None
     behind = p.values.wants.get(op.results[i])
     if behind is not None and behind.partial and p.facts.uses[op.results[i]] <= 1:
         candidates[behind] = None
     yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)
+
+
+def _natural(t: Planner, parts: LinearParts) -> Iterator[ClosedSharding]:
+    """The shardings of what is added to a carried value, as it is planned now."""
+
+    def sharding_now(value: Value) -> ClosedSharding:
+        sharding = next(iter(t.values.partitioned[value].shardings))
+        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
+
+    return parts.natural(sharding_now)
+
+
+def _pending(p: Planner, now: ClosedSharding, partial: Partial) -> ClosedSharding:
+    """A carried value's sharding with reductions pending."""
+    sub_axes = {a for a, _ in partial}
+    rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
+    return ClosedSharding(rest, tuple(sorted(partial, key=lambda pair: p.sub_axes.rank[pair[0]])))
+
+
+def _stacks(p: Planner, best: _Attempt, op: Op) -> Carried:
+    """Pending reductions for carried values in which partial sums are stored, and that are whole on the devices that
+    add them up: they are as large with them."""
+    found: dict[int, ClosedSharding] = {}
+    for i, now in best.carried.items():
+        parts = p.linear_parts(op)[i]
+        if parts.is_linear and not parts.is_sum and now.is_plain:
+            for sharding in _natural(best.trial.planner, parts):
+                if sharding.partial and not now.used.intersection(a for a, _ in sharding.partial):
+                    found[i] = _pending(p, now, sharding.partial)
+    return found
