@@ -63,6 +63,10 @@ def _fields(read: TomlReader, table: Mapping[str, Any]) -> dict[str, Any]:
     elif not dims and not read.found.items:
         help_text = "add [link], or [[network]] for each dim of the network"
         read.wrong("", "nothing says what joins the devices", help_text)
+    for i, own in enumerate(measured):
+        if own.kind and any((own.kind, own.group) == (other.kind, other.group) for other in measured[:i]):
+            message = f"{own.kind} among {own.group} devices is measured twice"
+            read.wrong(f"measured.{i}", message, "write all its bytes and seconds in one table")
     names = [dim.name for dim in dims]
     for i, name in enumerate(names):
         if name in names[:i]:

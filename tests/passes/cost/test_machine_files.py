@@ -132,6 +132,17 @@ def test_what_is_wrong_in_a_file_is_said_at_its_place(
     assert f"own.toml:{place}" in str(raised.value)
 
 
+def test_a_collective_that_is_measured_twice_among_as_many_devices_is_refused_at_the_second(tmp_path: Path) -> None:
+    again = '[[measured]]\nkind = "all_gather"\ngroup = 4\nbytes = [1]\nseconds = [1e-3]\n'
+    assert len(load(tmp_path, GOOD + again.replace("group = 4", "group = 2")).measured) == 2
+    with pytest.raises(spmdc.SpmdcError) as raised:
+        load(tmp_path, GOOD + again)
+    (found,) = raised.value.diagnostics
+    assert (found.code, found.span and found.span.line) == ("E602", 34)
+    assert found.message == "all_gather among 4 devices is measured twice"
+    assert found.help == "write all its bytes and seconds in one table"
+
+
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("flops = 1e12", "flops = 0").replace("size = 4", "size = -1")
     with pytest.raises(spmdc.SpmdcError) as raised:
