@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
 
 _MAX_BYTES = 2**22
+_RANGE = 1e-30, 1e30
+"""Of numbers other than 0. Figures that are computed from those beyond it would become 0, infinite or nan."""
 _KEY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _HEADER = re.compile(r"\s*(?P<open>\[\[?)\s*(?P<name>[\w.\- \"']+?)\s*\]")
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)")
@@ -121,12 +124,17 @@ class TomlReader:
         value = self.present(path, table)
         if value is None:
             return 1.0
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e30
-        if not is_number or not (value > 0 or (zero and value == 0)) or (below is not None and value >= below):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if (
+            not is_number
+            or value == math.inf
+            or not (value > 0 or (zero and value == 0))
+            or (below is not None and value >= below)
+        ):
             bound = f" and below {below:g}" if below is not None else ""
             self.wrong(path, f"{last(path)} is a number {_least(zero)}{bound}, and not {shown(value)}")
             return 1.0
-        return float(value)
+        return float(value) if self.within(path, "is", value) else 1.0
 
     def whole(self, path: str, table: Mapping[str, Any], *, zero: bool = False) -> int:
         value = self.present(path, table)
@@ -141,11 +149,22 @@ class TomlReader:
         value = self.present(path, table)
         if value is None:
             return ()
-        numbers = [x for x in value if isinstance(x, int | float) and 0 < x <= 1e30] if isinstance(value, list) else []
+        numbers = (
+            [x for x in value if isinstance(x, int | float) and 0 < x < math.inf] if isinstance(value, list) else []
+        )
         if not numbers or numbers != value:
             self.wrong(path, f"{last(path)} is a list of numbers above 0")
             return ()
-        return tuple(map(float, numbers))
+        return tuple(float(x) if self.within(path, "has", x) else 1.0 for x in numbers)
+
+    def within(self, path: str, has: str, value: float) -> bool:
+        """Whether a number is 0 or in the range in which computed figures stay finite; an error if not."""
+        least, most = _RANGE
+        if value == 0 or least <= value <= most:
+            return True
+        message = f"{last(path)} {has} {shown(value)}, and a number here is from {least:g} to {most:g}"
+        self.wrong(path, message, f"what is computed from others is 0 or infinite; {self.kind.page} has an example")
+        return False
 
     def truth(self, path: str, table: Mapping[str, Any]) -> bool:
         value = self.present(path, table)

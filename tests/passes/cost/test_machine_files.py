@@ -91,6 +91,10 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
     [
         ("flops = 1e12", "flops = -1e12", "5:1", "flops is a number above 0, and not -1000000000000.0"),
         ("flops = 1e12", "flops = nan", "5:1", "flops is a number above 0, and not nan"),
+        ("flops = 1e12", "flops = 1e-320", "5:1", "flops is 1e-320, and a number here is from 1e-30 to 1e+30"),
+        ("flops = 1e12", "flops = 1e31", "5:1", "flops is 1e+31, and a number here is from 1e-30 to 1e+30"),
+        ("bf16 = 2e12", "bf16 = 1e-31", "6:1", "bf16 is 1e-31, and a number here is from 1e-30 to 1e+30"),
+        ("latency = 0", "latency = 1e-320", "17:1", "latency is 1e-320, and a number here is from 1e-30 to 1e+30"),
         ("flops = 1e12", "flops = true", "5:1", "flops is a number above 0, and not True"),
         ("flops = 1e12", "flop = 1e12", "5:1", "did you mean flops?"),
         ("flops = 1e12", "", "4:1", "flops is missing in device"),
@@ -107,6 +111,12 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
         ("bytes = [100, 10000]", "bytes = [100, 100]", "22:1", "the numbers of bytes ascend"),
         ("bytes = [100, 10000]", "bytes = [100]", "23:1", "2 times were measured for 1 numbers of bytes"),
         ("seconds = [1e-3, 1e-1]", "seconds = [1e-3, 0]", "23:1", "seconds is a list of numbers above 0"),
+        (
+            "seconds = [1e-3, 1e-1]",
+            "seconds = [1e-320, 1e-1]",
+            "23:1",
+            "seconds has 1e-320, and a number here is from 1e-30",
+        ),
         ("[device]", "[devices]", "4:1", "there is no field 'devices' here"),
         ("launch = 1e-6", "launch = -1", "27:1", "launch is a number from 0 on, and not -1"),
         ("vector = 1e11\n", "", "25:1", "vector is missing in kernels"),
