@@ -42,7 +42,7 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
     if len(data) > _MAX_BYTES:
         raise error(kind.code, f"{path} has more than {_MAX_BYTES:,} bytes, and no {kind.what} needs so many")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise error(kind.code, f"{path} is not text in UTF-8") from None
     source = Source(str(path), text)

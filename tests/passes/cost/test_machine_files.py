@@ -153,6 +153,10 @@ def test_a_collective_that_is_measured_twice_among_as_many_devices_is_refused_at
     assert found.help == "write all its bytes and seconds in one table"
 
 
+def test_a_file_with_a_byte_order_mark_reads_as_without(tmp_path: Path) -> None:
+    assert load(tmp_path, b"\xef\xbb\xbf" + GOOD.lstrip().encode()) == load(tmp_path, GOOD)
+
+
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("flops = 1e12", "flops = 0").replace("size = 4", "size = -1")
     with pytest.raises(spmdc.SpmdcError) as raised:
