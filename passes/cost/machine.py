@@ -20,6 +20,8 @@ from passes.cost.network import Link, NetworkDim, Placement, Reach, place, sized
 __all__ = ["DEFAULT_MACHINE", "TPU_V3", "Link", "Machine", "machine", "machine_called", "machine_names"]
 
 DEFAULT_MACHINE = "tpu-v3"
+_EQUAL_LINK = Link(bandwidth=70e9, latency=1e-7)
+"""An estimate of what joins the devices of the default machine without a shape, all as far from one another."""
 _FOLDER = Path(__file__).parent / "machines"
 
 
@@ -148,7 +150,7 @@ def machine(spec: str) -> Machine:
         raise error("E603", f"there is no machine {name[:60]!r}", help=f"{help_text}; a file's name ends in .toml")
     if not colon:
         found = _shipped(name)
-        return replace(found, network=()) if name == DEFAULT_MACHINE else found
+        return replace(found, network=(), usual_link=_EQUAL_LINK) if name == DEFAULT_MACHINE else found
     if not re.fullmatch(r"[1-9]\d{0,6}(x[1-9]\d{0,6}){0,15}", shape, re.ASCII):
         help_text = f"as in {name}:4x4; its dims: {_dims(_shipped(name).network)}"
         raise error("E603", f"{shape[:60]!r} is not the shape of a network", help=help_text)

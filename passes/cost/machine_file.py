@@ -60,6 +60,9 @@ def _fields(read: TomlReader, table: Mapping[str, Any]) -> dict[str, Any]:
         link = read.table("link", table["link"], _LINK)
         latency = read.positive("link.latency", link, zero=True)
         fields["usual_link"] = Link(read.positive("link.bandwidth", link), latency)
+        if dims:
+            message = "[link] joins devices that have no network, and these have one"
+            read.wrong("link", message, "remove [link], or each [[network]]")
     elif not dims and not read.found.items:
         help_text = "add [link], or [[network]] for each dim of the network"
         read.wrong("", "nothing says what joins the devices", help_text)

@@ -157,6 +157,15 @@ def test_a_file_with_a_byte_order_mark_reads_as_without(tmp_path: Path) -> None:
     assert load(tmp_path, b"\xef\xbb\xbf" + GOOD.lstrip().encode()) == load(tmp_path, GOOD)
 
 
+def test_a_link_beside_a_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(spmdc.SpmdcError) as raised:
+        load(tmp_path, GOOD + "[link]\nbandwidth = 1e9\nlatency = 0\n")
+    (found,) = raised.value.diagnostics
+    assert (found.code, found.span and found.span.line) == ("E602", 34)
+    assert found.message == "[link] joins devices that have no network, and these have one"
+    assert found.help == "remove [link], or each [[network]]"
+
+
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("flops = 1e12", "flops = 0").replace("size = 4", "size = -1")
     with pytest.raises(spmdc.SpmdcError) as raised:
