@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from ir.diagnostics import SpmdcError
@@ -23,6 +23,7 @@ from spmdc.lsp.hover import hover
 from spmdc.lsp.naming import defined_at, rename
 from spmdc.lsp.outline import outline
 from spmdc.lsp.problems import problems
+from spmdc.lsp.protocol import Protocol
 from spmdc.lsp.text import Lines
 
 
@@ -30,7 +31,7 @@ class Server(LanguageServer):
     """The server, and its open documents. Bugs of spmdc are shown and logged, and end nothing."""
 
     def __init__(self) -> None:
-        super().__init__("spmdc", __version__)
+        super().__init__("spmdc", __version__, protocol_cls=Protocol)
         self.documents: dict[str, Document] = {}
         self._reader = ThreadPoolExecutor(1, "reader")
 
@@ -60,7 +61,7 @@ class Server(LanguageServer):
     def report_server_error(self, error: Exception, source: object) -> None:
         """Called by pygls with exceptions of handlers. Requests that cannot be met are answered; any other exception is
         a bug."""
-        if not isinstance(error, JsonRpcInvalidParams):
+        if isinstance(error, JsonRpcInternalError) or not isinstance(error, JsonRpcException):
             self.failed(error)
 
 

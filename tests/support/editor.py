@@ -6,7 +6,9 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
@@ -19,7 +21,8 @@ _PATIENCE = 60
 class Editor:
     """One server, and a client that waits for its answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *command: str, initialized: bool = True) -> None:
+        """Starts `python -m spmdc lsp`, or Python with other arguments."""
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -31,7 +34,11 @@ class Editor:
         self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: self._note(params))
         self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self._show(params))
         self.client.feature(types.WINDOW_LOG_MESSAGE)(lambda params: None)
-        self.wait(self.client.start_io(sys.executable, "-m", "spmdc", "lsp"))
+        self.wait(self.client.start_io(sys.executable, *(command or ("-m", "spmdc", "lsp"))))
+        if initialized:
+            self.initialize()
+
+    def initialize(self) -> None:
         self.ask(self.client.initialize_async, types.InitializeParams(types.ClientCapabilities()))
         self.client.initialized(types.InitializedParams())
 
@@ -46,6 +53,17 @@ class Editor:
             return await request(params)
 
         return asyncio.run_coroutine_threadsafe(asked(), self.loop).result(_PATIENCE)
+
+    def request(self, method: str, params: object) -> Any:
+        """The answer to a request that need not be valid. Raises JsonRpcException if it is an error."""
+        protocol, name = self.client.protocol, str(uuid4())
+
+        async def asked() -> Any:
+            answer = protocol._request_futures[name] = Future()
+            protocol._send_data({"jsonrpc": "2.0", "id": name, "method": method, "params": params})
+            return await asyncio.wrap_future(answer)
+
+        return self.wait(asked())
 
     def _note(self, params: types.PublishDiagnosticsParams) -> None:
         with self.news:
@@ -84,9 +102,19 @@ class Editor:
             assert self.news.wait_for(lambda: len(self.published.get(uri, ())) >= count, _PATIENCE)
             return self.published[uri][count - 1]
 
+    def close(self, uri: str) -> None:
+        document = types.TextDocumentIdentifier(uri)
+        self.loop.call_soon_threadsafe(self.client.text_document_did_close, types.DidCloseTextDocumentParams(document))
+
+    def shut_down(self) -> None:
+        self.ask(self.client.shutdown_async, None)
+
     def end(self) -> int | None:
         """Ends the server as editors do, and returns its exit status."""
-        self.ask(self.client.shutdown_async, None)
+        self.shut_down()
+        return self.exit()
+
+    def exit(self) -> int | None:
         self.loop.call_soon_threadsafe(self.client.exit, None)
         process = self.client._server
         assert process is not None

@@ -29,6 +29,14 @@ def main(a: f32[N@x, 32], w: f32[32, 48@y], v: f32[48@y, 32]) -> (o: f32[N@x, 32
   return o
 }
 """
+FAULTY = """\
+from spmdc.commands import lsp
+from spmdc.commands.shared.options import Options
+from spmdc.lsp import server
+server.outline = {}.__getitem__
+raise SystemExit(lsp.run(Options()))
+"""
+"""A server in which one handler raises KeyError."""
 CHOSEN = 3
 """The publication by which a plan is known: what was read, what was propagated, what was planned."""
 
@@ -257,12 +265,80 @@ def test_an_edit_ends_the_plan_of_the_text_before(editor: Editor) -> None:
     assert "2,048 bytes received" in hover(editor, uri, PROGRAM, "^o = matmul")
 
 
-def test_a_fault_of_the_server_is_shown_and_ends_nothing(editor: Editor, planned: str) -> None:
-    nowhere = types.HoverParams(types.TextDocumentIdentifier("file:///never_opened.spmd"), types.Position(0, 0))
+def test_a_fault_of_the_server_is_shown_and_ends_nothing() -> None:
+    editor = Editor("-c", FAULTY)
+    uri = editor.open("layer.spmd", PROGRAM)
     with pytest.raises(JsonRpcException):
-        editor.ask(editor.client.text_document_hover_async, nowhere)
+        editor.request("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
+    assert "spmdc has a bug: " in editor.message()
     assert "KeyError" in editor.message()
+    assert "N = 64" in hover(editor, uri, PROGRAM, "h: f32[^N, 32]")
+    assert editor.end() == 0
+
+
+def refused(editor: Editor, method: str, params: object) -> tuple[int, str]:
+    """The code and the message by which a request is refused."""
+    with pytest.raises(JsonRpcException) as raised:
+        editor.request(method, params)
+    return raised.value.code, raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        (
+            {"textDocument": {}, "position": {"line": 0, "character": 0}},
+            "missing @ textDocument/hover.params.text_document.uri",
+        ),
+        ({"position": {"line": 0, "character": 0}}, "text_document"),
+        ({"textDocument": {"uri": "file:///layer.spmd"}, "position": {"line": -1, "character": 0}}, "but was -1"),
+        (
+            {"textDocument": {"uri": "file:///layer.spmd"}, "position": {"line": 2**31, "character": 0}},
+            "line should be",
+        ),
+        ({"textDocument": {"uri": "file:///never.spmd"}, "position": {"line": 0, "character": 0}}, "is not open"),
+        ([], "text_document"),
+        (None, "HoverParams"),
+    ],
+)
+def test_a_request_with_invalid_params_is_refused_with_the_reason(
+    editor: Editor, planned: str, params: object, fault: str
+) -> None:
+    code, message = refused(editor, "textDocument/hover", params)
+    assert code == -32602
+    assert fault in message
     assert "N = 64" in hover(editor, planned, PROGRAM, "h: f32[^N, 32]")
+    assert editor.shown == []
+
+
+def test_an_unknown_request_is_no_bug_of_the_server(editor: Editor) -> None:
+    assert refused(editor, "spmdc/unknown", {})[0] == -32601
+    assert editor.shown == []
+
+
+def test_requests_before_initialize_and_after_shutdown_are_refused() -> None:
+    editor = Editor(initialized=False)
+    asked = {"textDocument": {"uri": "file:///layer.spmd"}, "position": {"line": 0, "character": 6}}
+    editor.open("layer.spmd", PROGRAM)
+    assert refused(editor, "textDocument/hover", asked) == (-32002, "textDocument/hover before initialize")
+    editor.initialize()
+    editor.open("layer.spmd", PROGRAM)
+    assert editor.request("textDocument/hover", asked) is not None
+    editor.shut_down()
+    assert refused(editor, "textDocument/hover", asked) == (-32600, "textDocument/hover after shutdown")
+    assert editor.shown == []
+    assert editor.exit() == 0
+
+
+def test_what_is_asked_of_a_document_that_was_closed_is_refused(editor: Editor) -> None:
+    uri = editor.open("closed.spmd", PROGRAM)
+    for _ in range(2):
+        editor.close(uri)
+    editor.edit(uri, "")
+    for method in ("hover", "completion", "definition"):
+        params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 0}}
+        assert refused(editor, f"textDocument/{method}", params) == (-32602, f"{uri} is not open")
+    assert editor.shown == []
 
 
 def test_places_are_counted_in_units_of_utf_16() -> None:
