@@ -33,6 +33,7 @@ class Server(LanguageServer):
     def __init__(self) -> None:
         super().__init__("spmdc", __version__, protocol_cls=Protocol)
         self.documents: dict[str, Document] = {}
+        self._published: dict[str, types.PublishDiagnosticsParams] = {}
         self._reader = ThreadPoolExecutor(1, "reader")
 
     def open(self, uri: str, text: str) -> None:
@@ -44,9 +45,19 @@ class Server(LanguageServer):
             self.documents[uri] = Document(name or uri, around, self._reader, publish, self.failed)
         self.documents[uri].edit(text)
 
+    def close(self, uri: str) -> None:
+        """Ends all work on a document, and takes back its diagnostics."""
+        self.documents.pop(uri).close()
+        self._published.pop(uri, None)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
     async def _publish(self, uri: str, analysis: Analysis) -> None:
-        found = problems(analysis, uri)
-        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+        """Publishes the diagnostics of the latest version, unless the editor has them."""
+        version = self.workspace.get_text_document(uri).version
+        found = types.PublishDiagnosticsParams(uri, problems(analysis, uri), version)
+        if found != self._published.get(uri):
+            self._published[uri] = found
+            self.text_document_publish_diagnostics(found)
         if _refreshes_hints(self.client_capabilities):
             self.workspace_inlay_hint_refresh(None)
 
@@ -86,9 +97,7 @@ def _changed(server: Server, params: types.DidChangeTextDocumentParams) -> None:
 
 @SERVER.feature(types.TEXT_DOCUMENT_DID_CLOSE)
 def _closed(server: Server, params: types.DidCloseTextDocumentParams) -> None:
-    uri = params.text_document.uri
-    server.documents.pop(uri).close()
-    server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+    server.close(params.text_document.uri)
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_HOVER)

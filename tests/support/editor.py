@@ -28,6 +28,7 @@ class Editor:
         self.thread.start()
         self.client = LanguageClient("tests", "1")
         self.published: dict[str, list[list[types.Diagnostic]]] = {}
+        self.versions: dict[str, list[int | None]] = {}
         self.shown: list[str] = []
         self.news = threading.Condition()
         self.version = 0
@@ -68,6 +69,7 @@ class Editor:
     def _note(self, params: types.PublishDiagnosticsParams) -> None:
         with self.news:
             self.published.setdefault(params.uri, []).append(list(params.diagnostics))
+            self.versions.setdefault(params.uri, []).append(params.version)
             self.news.notify_all()
 
     def _show(self, params: types.ShowMessageParams) -> None:

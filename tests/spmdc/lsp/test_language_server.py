@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -37,8 +38,6 @@ server.outline = {}.__getitem__
 raise SystemExit(lsp.run(Options()))
 """
 """A server in which one handler raises KeyError."""
-CHOSEN = 3
-"""The publication by which a plan is known: what was read, what was propagated, what was planned."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +50,17 @@ def editor() -> Iterator[Editor]:
 @pytest.fixture(scope="module")
 def planned(editor: Editor) -> str:
     uri = editor.open("layer.spmd", PROGRAM)
-    assert list(editor.diagnostics(uri, CHOSEN)) == []
+    wait_for_plan(editor, uri)
     return uri
+
+
+def wait_for_plan(editor: Editor, uri: str) -> None:
+    """Waits until the server has planned a document that begins as PROGRAM."""
+    for _ in range(600):
+        if "bytes received" in hover(editor, uri, PROGRAM, "def ^main"):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"no plan of {uri}")
 
 
 def at(text: str, marked: str) -> types.Position:
@@ -113,7 +121,7 @@ def test_warnings_of_the_plan_come_behind_those_of_reading(editor: Editor) -> No
     text = "mesh (x=4)\n\ndef main(a: f32[64@x]) -> (o: f32[64@x]) {\n  return sort(a, dim=0)\n}\n"
     uri = editor.open("gathered.spmd", text)
     assert list(editor.diagnostics(uri)) == []
-    (warning,) = editor.diagnostics(uri, CHOSEN)
+    (warning,) = editor.diagnostics(uri, 2)
     assert (warning.code, warning.severity) == ("W001", types.DiagnosticSeverity.Warning)
     assert written(text, warning.range) == "sort(a, dim=0)"
 
@@ -261,8 +269,21 @@ def test_an_edit_ends_the_plan_of_the_text_before(editor: Editor) -> None:
     editor.edit(uri, f"{head}{chain}  return v1001\n}}\n")
     assert [d.code for d in editor.diagnostics(uri, 2)] == ["E101"]
     editor.edit(uri, PROGRAM)
-    assert [list(editor.diagnostics(uri, n)) for n in (3, 4, 5)] == [[], [], []]
+    assert list(editor.diagnostics(uri, 3)) == []
+    wait_for_plan(editor, uri)
     assert "2,048 bytes received" in hover(editor, uri, PROGRAM, "^o = matmul")
+
+
+def test_diagnostics_are_published_once_for_each_version_of_a_text(editor: Editor) -> None:
+    uri = editor.open("versions.spmd", PROGRAM)
+    wait_for_plan(editor, uri)
+    editor.edit(uri, f"{PROGRAM}\n")
+    first = editor.version
+    wait_for_plan(editor, uri)
+    editor.edit(uri, PROGRAM.replace("return o\n", "return missing\n"))
+    assert [d.code for d in editor.diagnostics(uri, 3)] == ["E101"]
+    assert [len(found) for found in editor.published[uri]] == [0, 0, 1]
+    assert editor.versions[uri] == [0, first, first + 1]
 
 
 def test_a_fault_of_the_server_is_shown_and_ends_nothing() -> None:
