@@ -60,9 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Redirects closed output to nowhere, and replaces characters that the terminal lacks by their numbers."""
+    """Opens closed output again, stdout so that writing to it fails and stderr to nowhere, and replaces characters that
+    the terminal lacks by their numbers."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

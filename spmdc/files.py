@@ -70,6 +70,7 @@ _WAYS_OUT = {
     errno.EACCES: _PERMITTED,
     errno.EPERM: _PERMITTED,
     errno.EROFS: _PERMITTED,
+    errno.EBADF: "open standard output, or redirect it to a file",
 }
 """Help for the system's errors about files to write."""
 _ANOTHER = "name another file"

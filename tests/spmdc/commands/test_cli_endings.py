@@ -92,6 +92,21 @@ def test_a_full_disk_is_told_so(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("verb", "status"), [("partition p.spmd", 1), ("plan p.spmd --json", 1), ("trace p.spmd -o made.json", 0)]
+)
+def test_closed_standard_output_is_told_so_if_it_is_written_to(tmp_path: Path, verb: str, status: int) -> None:
+    (tmp_path / "p.spmd").write_text(PROGRAM)
+    command = f"{sys.executable} -m spmdc {verb} >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == status
+    assert ("error[E005]: cannot write to standard output: Bad file descriptor\n" in done.stderr) == (status == 1)
+    assert ("  = help: open standard output, or redirect it to a file\n" in done.stderr) == (status == 1)
+    assert (tmp_path / "made.json").exists() == (status == 0)
+
+
 def test_a_program_too_large_for_the_machine_is_told_so(spmdc: Run) -> None:
     text = b"mesh (x=2)\ndef main(a: f32[1048576@x, 1048576]) -> (r: f32[1048576, 1048576]) {\n  return a + a\n}\n"
     assert spmdc("partition", "-", stdin=text).status == 0
