@@ -51,13 +51,11 @@ def parse_target(text: str) -> Target | None:
     name, colon, layout = text.partition(":")
     generation = name.removeprefix("tpu-")
     if not name.startswith("tpu-") or generation not in GENERATIONS:
-        known = ["cpu", *(f"tpu-{g}" for g in GENERATIONS)]
-        close = difflib.get_close_matches(name, known, 2)
-        raise error(
-            "E516",
-            f"there is no target {name!r}",
-            help=f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(known)}",
-        )
+        tpus = [f"tpu-{g}" for g in GENERATIONS]
+        close = difflib.get_close_matches(name, ["cpu", *tpus], 2)
+        known = f"there are cpu, and {', '.join(tpus)}, each with its chips, as in tpu-v3:4x4"
+        help_text = f"did you mean {' or '.join(close)}; {known}" if close else known
+        raise error("E516", f"there is no target {text!r}", help=help_text)
     if not colon or not re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){1,2}", layout, re.ASCII):
         raise error("E516", f"{text!r} does not say what chips there are", help=f"as in {name}:4x4, or {name}:2x2x2")
     return Target(generation, tuple(map(int, layout.split("x"))))

@@ -97,8 +97,10 @@ def test_the_parts_of_a_collective_in_the_background_are_one() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "way_out"),
     [
-        ("tpu3:2x2", "no target 'tpu3'", "tpu-v3"),
-        ("gpu", "no target 'gpu'", "cpu"),
+        ("tpu3:2x2", "no target 'tpu3:2x2'", "tpu-v3"),
+        ("gpu", "no target 'gpu'", "there are cpu, and tpu-v2, tpu-v3"),
+        ("cpu:4", "no target 'cpu:4'", "did you mean cpu; there are cpu, and tpu-v2, tpu-v3"),
+        ("tpu-v33:2x2", "no target 'tpu-v33:2x2'", "each with its chips, as in tpu-v3:4x4"),
         ("tpu-v3", "what chips there are", "tpu-v3:4x4"),
         ("tpu-v3:0x2", "what chips there are", "tpu-v3:4x4"),
         ("tpu-v3:4", "what chips there are", "tpu-v3:4x4"),
