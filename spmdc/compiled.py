@@ -136,7 +136,8 @@ def compile_for(program: Program, target: str, donate: Sequence[int] = ()) -> Co
         raise error("E518", f"the compiler of {target} does not compile the program: {shown}", help=_WAY_OUT) from None
     seconds = time.perf_counter() - start
     text = str(compiled.as_text())
-    module, origins = read_module(text), Origins(executable, text)
+    module = read_module(text)
+    origins = Origins(executable, text, module)
     executed: dict[str, Instruction] = {}
     cycles: Counter[Op | None] = Counter()
     for _, instruction, count in module.executed(origins.trips):

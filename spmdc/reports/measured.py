@@ -89,8 +89,9 @@ def _seconds(run: Sequence[Measured]) -> float:
 
 def _origins(executable: Executable, text: str) -> dict[str, Op]:
     """The op that each instruction comes from, by the instruction's name."""
-    origins = Origins(executable, text)
-    instructions = (i for c in read_module(text).computations.values() for i in c.instructions.values())
+    module = read_module(text)
+    origins = Origins(executable, text, module)
+    instructions = (i for c in module.computations.values() for i in c.instructions.values())
     return {i.name: op for i in instructions if (op := origins.of(i)) is not None}
 
 

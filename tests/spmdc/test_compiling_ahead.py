@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,7 @@ from ir.diagnostics import SpmdcError
 from ir.mesh import Mesh
 from lowering.jax import topologies
 from lowering.jax.module import write_entry
-from lowering.jax.running import Executable
+from lowering.jax.running import Executable, compile_donating
 from lowering.jax.topologies import Target, devices_of, parse_target
 from lowering.jax.writer import location
 from passes.cost.network import NetworkDim
@@ -23,6 +24,8 @@ from spmdc.comparison import compare, xla_child
 from spmdc.comparison.on_target import compare_on, seconds_on_network
 from spmdc.compiled import CompiledProgram
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo
+from spmdc.reports.optimised_module import read_module
+from spmdc.reports.origins import Origins
 
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
 
@@ -87,6 +90,21 @@ def test_every_line_of_a_module_with_an_op_says_where_the_op_is_from() -> None:
     ops = written.op_of_line()
     assert len(ops) > 30
     assert all(location(op) in lines[number - 1] for number, op in ops.items() if not op.regions)
+
+
+def test_a_collective_without_a_line_is_from_the_op_of_its_reducer() -> None:
+    """Two of the three add, by a reducer that JAX traces once, and none can be merged into another."""
+    body = "  s = sum(a, dims=[0])\n  m = max(a * cos(s), dims=[0])\n  n = sum(a * cos(m), dims=[0])\n  return n\n"
+    q = spmdc.partition(spmdc.parse(f"mesh (x=8)\ndef main(a: f32[8@x, 8]) -> (n: f32[8]) {{\n{body}}}\n"))
+    executable = compile_donating(q.program, None, ())
+    lines = str(executable.ahead().as_text()).split("\n")
+    bare = "\n".join(re.sub(r", metadata=\{[^}]*\}", "", line) if " all-reduce(" in line else line for line in lines)
+    module = read_module(bare)
+    origins = Origins(executable, bare, module)
+    found = [origins.of(i) for _, i, _ in module.executed() if i.op == "all-reduce"]
+    labels = [o.op.label for o in q.compile("cpu").outcomes]
+    assert len(labels) == 3
+    assert [op.label for op in found if op is not None] == labels
 
 
 def test_the_parts_of_a_collective_in_the_background_are_one() -> None:
