@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ir.diagnostics import Diagnostic, SpmdcError
 from ir.manual import region_axes
-from ir.mesh import Axes, AxisRef, merge_axes, positions_along
+from ir.mesh import Axes, AxisRef
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.control import is_manual
 from ir.ops.declaration import ControlKind, factor_letter
@@ -20,14 +18,12 @@ from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
 from passes.partition.plan.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
+from passes.partition.plan.step_checks import AnySharding, StepChecks, is_same
 from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
-from passes.partition.reshard import local_steps, moves, reductions, strided
-from passes.partition.reshard.steps import Step
-from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import WindowedEinsum, results_of_candidates, shardings_under
 from passes.sub_axes import SubAxes
 
-AnySharding = ClosedSharding | StridedSharding
+_UNKNOWN_PARTS = "parts of axes that no sharding of the plan has"
 _IN_FRONT = "a reshard in front of the op brings it there"
 _ON_THE_LEFT = "write the sharding that a result must have in its type on the left, and reshard it behind the op"
 
@@ -48,6 +44,7 @@ class _Checker:
         self.sub_axes = sub_axes
         self.found: list[Diagnostic] = []
         self.shardings = PlanShardings(sub_axes)
+        self.steps = StepChecks(program.mesh, sub_axes)
         self.makers: dict[Value, Op] = {}
         self.open: set[Value] = set()
         """The values without a sharding, for which only that is an error."""
@@ -84,7 +81,7 @@ class _Checker:
             self.add(value, f"in a plan every value has a sharding, and {value.name!r} has none", help_text)
 
     def agree(self, where: Op | Result, what: str, have: AnySharding, wanted: AnySharding) -> bool:
-        if _same(have, wanted):
+        if is_same(have, wanted):
             return True
         help = _IN_FRONT if isinstance(where, Op) else "a reshard in front of the return brings it there"
         self.add(where, self.clash(what, have, wanted), help)
@@ -174,7 +171,7 @@ class _Checker:
         for side, way, values, shardings in sides:
             for value, wanted in zip(values, shardings, strict=True):
                 have = self.shardings.of(value)
-                if value not in self.open and not _same(have, wanted):
+                if value not in self.open and not is_same(have, wanted):
                     clashes.append(self.clash(f"{side} {value.name} of {op.name}", have, wanted))
                     ways[way] = None
         if clashes:
@@ -188,23 +185,24 @@ class _Checker:
         """Why the op cannot be split so; empty if it can."""
         windowed = spelled.windowed
         used: list[AxisRef] = []
-        for f, axes in (*spelled.factors, *(((windowed.factor, windowed.axes),) if windowed is not None else ())):
+        for f, axes in spelled.factors:
             letter = factor_letter(f)
-            if not all(axis in self.sub_axes.rank for axis in axes):
-                return f"{letter} is split over parts of axes that no sharding of the plan has"
-            if any(a.overlaps(b) for a in axes for b in used) and windowed is None:
-                return f"{letter} is split over an axis that splits another factor"
-            used.extend(axes)
+            if not self.are_known(axes):
+                return f"{letter} is split over {_UNKNOWN_PARTS}"
+            for axis in axes:
+                if any(axis.overlaps(other) for other in used):
+                    return f"{letter} is split over an axis twice, or over one that splits another factor"
+                used.append(axis)
             kind = rule.factors[f].kind
             if kind is FactorKind.NEED_REPLICATION:
                 return f"{letter} must stay whole"
             if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
                 return f"{letter} cannot be split here"
-        if windowed is not None and not partitioning_of(op).in_parts:
-            return f"{op.name} is not computed part by part"
         found = shardings_under(rule, dict(spelled.factors), (), (), self.sub_axes)
         if found is None:
             return "its shards would be no boxes"
+        if windowed is not None and (fault := self.fault_of_loop(op, rule, windowed, *found)):
+            return fault
         to = spelled.candidates_to
         if to is not None and results_of_candidates(rule, dict(spelled.factors), to, found[1]) is None:
             return f"no candidates can be scattered evenly along {factor_letter(to)}"
@@ -212,6 +210,37 @@ class _Checker:
         if not all(is_worth_writing(op, rule, f, axes, found[0]) for f, axes in along):
             return "it exchanges boxes with more devices than is worth writing"
         return ""
+
+    def are_known(self, axes: Axes) -> bool:
+        return all(axis in self.sub_axes.rank for axis in axes)
+
+    def fault_of_loop(
+        self,
+        op: Op,
+        rule: FactorRule,
+        windowed: WindowedEinsum,
+        operands: Sequence[ClosedSharding],
+        results: Sequence[ClosedSharding],
+    ) -> str:
+        """Why parts of the op cannot rotate so; empty if they can. Its operands and results are given as they are
+        sharded without a loop."""
+        factor, axes, i = windowed.factor, windowed.axes, windowed.rotating
+        if not partitioning_of(op).in_parts:
+            return f"{op.name} is not computed part by part"
+        if i is not None and i >= len(operands):
+            return f"{op.name} has no operand {i}"
+        if not self.are_known(axes) or len(set(axes)) < len(axes):
+            return f"its parts rotate over {_UNKNOWN_PARTS}"
+        if (factor,) not in (rule.results[0] if i is None else rule.operands[i]):
+            tensor = "its result" if i is None else f"operand {i}"
+            return f"{tensor} has no dim {factor_letter(factor)}, of which parts are to rotate"
+        if i is None:
+            pending = {a for a, kind in results[0].partial if kind == "sum"}
+            return "" if pending >= set(axes) else "sums rotate over axes over which no sum is pending"
+        if operands[i].used.intersection(axes):
+            return "its parts rotate over an axis that splits another dim of theirs"
+        distinct = results[0].used >= set(axes)
+        return "" if distinct else "devices would add up the same in another order: results are not split over all axes"
 
     def ways(
         self, op: Op, rule: FactorRule, spelled: Spelled
@@ -261,7 +290,7 @@ class _Checker:
         for step, after in read_steps(self.program.meshes, text, op.result.span):
             fits = len(after.axes) == op.result.type.rank
             try:
-                fault = self.step(step, now, after) if fits else "its shards have another rank"
+                fault = self.steps.fault(op.result.shape, step, now, after) if fits else "its shards have another rank"
             except ValueError:
                 fault = "axes are cut where no sharding of the plan cuts them"
             if fault:
@@ -273,125 +302,6 @@ class _Checker:
                 return
             now = after
         self.agree(op, f"{op.result.name} after its steps", now, target)
-
-    def step(self, step: Step, before: AnySharding, after: AnySharding) -> str:
-        """Why a step does not lead from `before` to `after`; empty if it does."""
-        match step:
-            case strided.Strided() | strided.Rotate() | strided.Retile():
-                ends = ((step.before, before), (step.after, after))
-                fits = all(self.is_tiling(*end) for end in ends)
-                moved = not isinstance(step, strided.Strided) or _moves_digits(step)
-                return "" if fits and moved else "its digits are others"
-            case moves.Reorder(source, target):
-                orders = getattr(before, "order", None), getattr(after, "order", None)
-                return "" if orders == (source, target) and before.axes == after.axes else "it changes the device order"
-            case moves.Permute():
-                return "" if self.changes_places(step, before, after) else "devices have other shards then"
-            case _:
-                reached = self.reached(step, before)
-                return reached if isinstance(reached, str) else "" if _same(reached, after) else "it leads elsewhere"
-
-    def changes_places(self, step: moves.Permute, before: AnySharding, after: AnySharding) -> bool:
-        """Whether each device has the same shard in `after` as the device that it receives from has in `before`."""
-        mesh, fine = self.program.mesh, self.sub_axes.primes.split
-        if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
-            return False
-        rest = tuple(a for a in self.sub_axes.primes.all if a not in fine(step.target))
-        receiver = np.argsort(positions_along(mesh, (*rest, *step.target)), kind="stable")
-        sender = np.argsort(positions_along(mesh, (*rest, *step.source)), kind="stable")
-        return all(
-            bool(np.array_equal(positions_along(mesh, there)[receiver], positions_along(mesh, here)[sender]))
-            for here, there in zip(before.axes, after.axes, strict=True)
-        )
-
-    def is_tiling(self, digits: StridedSharding, sharding: AnySharding) -> bool:
-        if isinstance(sharding, StridedSharding):
-            return sharding == digits
-        fine = self.sub_axes.primes.split
-        return tuple(map(fine, sharding.axes)) == tuple(map(fine, digits.axes))
-
-    def reached(self, step: Step, before: AnySharding) -> AnySharding | str:
-        """The sharding that a step without digits leads to, or why it cannot be taken. Digits are kept only if the step
-        leaves all dims as they are."""
-        fine = self.sub_axes.primes.split
-        dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
-        named = [getattr(step, name, None) for name in ("dim", "source", "target")]
-        if any(isinstance(dim, int) and not 0 <= dim < len(dims) for dim in named):
-            return "the tensor has no such dim"
-
-        def spell(axes: Axes) -> str:
-            return ", ".join(map(self.program.mesh.spell, axes))
-
-        def leave(dim: int, axes: Axes) -> str:
-            have, gone = fine(dims[dim]), fine(axes)
-            dims[dim] = have[: len(have) - len(gone)]
-            ends_so = have[len(have) - len(gone) :] == gone
-            return "" if ends_so else f"{spell(axes)} is not what splits dim {dim} last"
-
-        def enter(axes: Axes) -> str:
-            return (
-                f"{spell(axes)} splits a dim already, or a reduction over it is pending" if _uses(before, axes) else ""
-            )
-
-        match step:
-            case moves.Gather(dim, axes):
-                fault = leave(dim, axes)
-            case local_steps.Slice(dim, axes):
-                fault = enter(axes)
-                dims[dim] = (*dims[dim], *axes)
-            case moves.AllToAll(axes, source, target):
-                fault = leave(source, axes)
-                dims[target] = (*dims[target], *axes)
-            case reductions.Reduce(axes, kind) | reductions.ReduceScatter(axes, kind):
-                is_pending = all(partial.get(a) == kind for a in fine(axes))
-                fault = "" if is_pending else f"no {kind} is pending over {spell(axes)}"
-                partial = {a: pending for a, pending in partial.items() if a not in fine(axes)}
-                if isinstance(step, reductions.ReduceScatter):
-                    dims[step.dim] = (*dims[step.dim], *axes)
-            case local_steps.MakePartial(axes, kind) | local_steps.Spread(axes, kind):
-                fault = leave(step.dim, axes) if isinstance(step, local_steps.Spread) else enter(axes)
-                partial |= dict.fromkeys(fine(axes), kind)
-            case _:
-                return "it is of another kind"
-        if fault:
-            return fault
-        if isinstance(before, StridedSharding) and tuple(dims) != before.axes:
-            return "its dims are split into strided parts"
-        if isinstance(before, StridedSharding):
-            return before.with_partial(tuple(partial.items()))
-        return ClosedSharding(tuple(dims), tuple(partial.items()), before.order)
-
-
-def _moves_digits(step: strided.Strided) -> bool:
-    """Whether the axes enter or leave digits as the step's kind requires, and all others stay."""
-    before, after, axes = step.before, step.after, set(step.axes)
-    sizes = [[[digit.size for digit in dim] for dim in digits.dims] for digits in (before, after)]
-    stay = [{a: at for a, at in digits.places.items() if a not in axes} for digits in (before, after)]
-    held = tuple(axes <= digits.places.keys() for digits in (before, after))
-    leads = {"all_gather": (True, False), "all_to_all": (True, True)}
-    pending = axes <= {a for a, _ in before.partial} or step.kind != "reduce_scatter"
-    same = sizes[0] == sizes[1] and stay[0] == stay[1] and before.extents == after.extents
-    return same and pending and held == leads.get(step.kind, (False, True))
-
-
-def _uses(sharding: AnySharding, axes: Axes) -> bool:
-    """Whether any of the axes splits a dim or has a reduction pending over it."""
-    used = [*(a for dim in sharding.axes for a in dim), *(a for a, _ in sharding.partial)]
-    return any(a.overlaps(b) for a in used for b in axes)
-
-
-def _same(one: AnySharding, other: AnySharding) -> bool:
-    """Whether two shardings are equal, however their axes are cut into parts."""
-    if isinstance(one, StridedSharding) and isinstance(other, StridedSharding):
-        return (one.dims, one.extents, _pending(one)) == (other.dims, other.extents, _pending(other))
-    if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
-        return False
-    dims = [tuple(map(merge_axes, sharding.axes)) for sharding in (one, other)]
-    return one.order == other.order and dims[0] == dims[1] and _pending(one) == _pending(other)
-
-
-def _pending(sharding: AnySharding) -> object:
-    return {kind: merge_axes(sorted(a for a, k in sharding.partial if k == kind)) for _, kind in sharding.partial}
 
 
 def _travelling(
