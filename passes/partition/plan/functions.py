@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.closure import reached
 from ir.dataflow import uses_within
-from ir.program import Function, Op, Region, Result, Value, all_ops, called_in, callee_of, walk
+from ir.program import Function, Result, Value, all_ops, called_in, callee_of
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
@@ -103,8 +102,7 @@ def _entry(p: Planner, function: Function) -> Version:
         sharding = p.shardings.or_replicated(result.sharding, result.type)
         results.append(_result(p, function, value, result, p.shardings.closed(sharding, result.type)))
         declared.append(Result(result.name, result.type, sharding, span=result.span))
-    done = b.function(function.name, results, declared, span=function.span)
-    done = replace(done, body=_without_unused(done.body, p.values.superseded))
+    done = Function(function.name, live_region(b.region(*results)), tuple(declared), function.span)
     return Version(done, (), (), tuple(p.warnings.found))
 
 
@@ -115,24 +113,6 @@ def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, Clos
     for value, result in zip(function.body.results, function.results, strict=True):
         if not p.facts.uses[value] and ends[value] == 1 and result.sharding is not None:
             yield value, p.shardings.closed(result.sharding, result.type)
-
-
-def _without_unused(body: Region, values: AbstractSet[Value]) -> Region:
-    """The region without those ops whose results are among `values` and are not used."""
-    known = uses_within(body)
-    gone: Counter[Value] = Counter()
-    unused: set[Op] = set()
-    for op in reversed(list(walk(body))):
-        if not values.isdisjoint(op.results) and all(known.count(v) == gone[v] for v in op.results):
-            unused.add(op)
-            gone.update(op.operands)
-    return _without(body, unused) if unused else body
-
-
-def _without(region: Region, unused: Collection[Op]) -> Region:
-    ops = [op for op in region.ops if op not in unused]
-    inside = [replace(op, regions=tuple(_without(r, unused) for r in op.regions)) if op.regions else op for op in ops]
-    return replace(region, ops=tuple(inside))
 
 
 def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) -> Version:

@@ -60,8 +60,6 @@ class Values:
     """For each function that is being planned, the arguments that it takes: number, sharding and local value."""
     moved: dict[Value, ReshardPlan] = field(default_factory=dict[Value, ReshardPlan])
     """The reshards that communicate, by the local values that they end with."""
-    superseded: set[Value] = field(default_factory=set[Value])
-    """Local values that were computed again in another sharding, and may have no uses left."""
 
     # What is known of a value.
 
@@ -206,12 +204,12 @@ class Values:
         if self.facts.uses[partitioned.value] <= 1:
             for value, moved in partitioned.moved.items():
                 have = self.partitioned[value].shardings
-                self.superseded.update(have.pop(made) for made in made_by(moved) if made in have)
+                for made in made_by(moved):
+                    have.pop(made, None)
         source = computed_in(*partitioned.maker, target.sharding)
         again = self._result_of(*partitioned.maker, source, partitioned.home)
         if again is None:
             return None
-        self.superseded.update(partitioned.shardings.values())
         return self._cut(partitioned, again, source, target)
 
     def _by_callers(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 
 import spmdc
 from ir.causes import Cause
+from ir.dataflow import uses_within
 from ir.diagnostics import Diagnostic
-from ir.program import Program, all_ops
+from ir.program import Program, all_ops, walk
 from ir.spelling.printer import print_program
 from passes.manager import Compilation
 from passes.partition.write.cost import bytes_received
@@ -437,3 +438,16 @@ def test_bytes_of_a_rotation_are_those_of_the_device_that_receives_most() -> Non
     )
     assert plan.made is not None
     assert bytes_received(plan.made) == spmdc.partition(plan).received_bytes() == 5 * 6 * 4
+
+
+def test_a_plan_has_no_op_that_nothing_uses() -> None:
+    """The part of a value that was computed in another sharding, for others, is gone."""
+    program = spmdc.parse("""
+    mesh (x=4)
+    def main(a: f32[64@x, 32], i: s32[]) -> (o: f32[64, 32@x]) {
+      o = case(i) { return transpose(reshape(a, [32, 64])) } or { return a * sum(a) }
+      return o
+    }""")
+    plan = spmdc.plan(program).program
+    uses = uses_within(plan.main.body)
+    assert [v.name for op in walk(plan.main.body) for v in op.results if not uses.count(v)] == []
