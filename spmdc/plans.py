@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -13,15 +14,15 @@ from ir.notebooks import Lines
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, all_ops, values_within, walk
+from ir.program import Op, Program, Value, all_ops, values_within, walk
 from ir.records import as_json
 from ir.sharding import Sharding
-from ir.spelling.printer import print_program
+from ir.spelling.printer import print_attrs, print_mesh, print_program, print_type
 from passes.cost.machine import TPU_V3, Machine
 from passes.factors import factor_rule, other_rules
 from passes.manager import Compilation, MakePlan, run
-from passes.partition import Decide, read_plan
 from passes.partition import Plan as MadePlan
+from passes.partition import read_plan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import StrategyQuery
@@ -36,6 +37,8 @@ from passes.sub_axes import find_sub_axes_of
 from spmdc.arguments import require_memory_limit
 from spmdc.pictures import pages
 
+_Queries = list[tuple[StrategySelector, Sequence[StrategyQuery]]]
+"""What was asked for an op, and of whom."""
 _MOST_FOLLOWED = 12
 """The most candidates whose consequences for the whole plan are computed."""
 
@@ -46,7 +49,7 @@ class Plan:
     sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
 
     `source` is the program that it is a plan for, `options` those that it was planned with, and `decided` the
-    strategies that were not left to the cost model, by the names that values have in the source.
+    strategies that were not left to the cost model, by the ops of the propagated program.
     """
 
     program: Program
@@ -55,7 +58,7 @@ class Plan:
     options: PartitionOptions
     warnings: tuple[Diagnostic, ...]
     timings: Mapping[str, float]
-    decided: Mapping[str, str] = field(default_factory=dict[str, str])
+    decided: Mapping[Op, str] = field(default_factory=dict[Op, str])
     made: MadePlan | None = None
     """The planner's own form of this plan, so that it need not be read again."""
 
@@ -153,13 +156,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choices:
-    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split."""
+    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split.
+
+    The plan has `copies` of the op if the function that it is of was planned for several calls, or it is computed again
+    in other shardings. Another strategy is for all of them.
+    """
 
     value: str
     op: str
     rules: tuple[str, ...]
     choices: tuple[Choice, ...]
     whole: tuple[str, ...]
+    copies: int = 1
 
     def __repr__(self) -> str:
         return f"<Choices for {self.value}, {self.op}: {len(self.choices)}>"
@@ -178,7 +186,8 @@ class Choices:
             lines.append(f"      {', '.join(choice.operands)} -> {', '.join(choice.results)}")
             if choice.excluded:
                 lines.append(f"      excluded: {choice.excluded}")
-        return "\n".join([*lines, *self.whole])
+        shared = f"the plan has {self.copies} copies of this op: another strategy is for all of them"
+        return "\n".join([*lines, *self.whole, *([shared] if self.copies > 1 else [])])
 
     def to_json(self) -> dict[str, object]:
         """The choices as plain data."""
@@ -237,38 +246,54 @@ def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], s
 
 def choices_for(plan: Plan, value: str) -> Choices:
     """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E101, E413)."""
-    chosen, asked = _asked(plan, value)
-    mesh = plan.program.mesh
-    selector, queries = next((each for each in reversed(asked) if _could_choose(mesh, *each, chosen)), asked[-1])
-    op = queries[0].op
-    rows: dict[tuple[str, tuple[ClosedSharding, ...]], tuple[FactorRule, Strategy, str]] = {}
+    asked = _asked(plan, value)
+    mesh, op, made = plan.program.mesh, asked.op, asked.made
+    fitting = (each for each in reversed(asked.queries) if _could_choose(mesh, *each, made.strategy))
+    selector, queries = next(fitting, asked.queries[-1])
+    rows: dict[str, tuple[Strategy, str]] = {}
     everything = StrategySelector(selector.resharder, replace(selector.options, windowed_einsum="auto"))
-    for query in queries:
-        for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.options.windowed_einsum}")):
-            for strategy in who.candidates(query):
-                text = spell_strategy(mesh, op, query.rule, strategy)
-                rows.setdefault((text, strategy.operands), (query.rule, strategy, excluded))
-    ordered = sorted(rows.items(), key=lambda row: (bool(row[1][2]), row[1][1].excess, row[1][1].seconds))
-    choices: list[Choice] = []
-    for i, ((text, _), (rule, strategy, excluded)) in enumerate(ordered):
-        total = _total(plan, op, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
-        is_chosen = text == chosen and not any(choice.is_chosen for choice in choices)
-        over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess and not is_chosen else ""
-        choices.append(
-            Choice(
-                text,
-                tuple(sharding.spell(mesh) for sharding in strategy.operands),
-                tuple(sharding.spell(mesh) for sharding in strategy.results),
-                strategy.seconds,
-                strategy.alone,
-                total,
-                strategy.excess,
-                is_chosen,
-                excluded or over,
-            )
+    for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.options.windowed_einsum}")):
+        found = [(spell_strategy(mesh, op, q.rule, each), each) for q in queries for each in who.candidates(q)]
+        for text, strategy in sorted(found, key=lambda row: (row[1].excess, row[1].seconds)):
+            rows.setdefault(text, (strategy, excluded))
+    choices = [
+        Choice(
+            text,
+            tuple(sharding.spell(mesh) for sharding in strategy.operands),
+            tuple(sharding.spell(mesh) for sharding in strategy.results),
+            strategy.seconds,
+            strategy.alone,
+            None,
+            strategy.excess,
+            text == made.strategy,
+            excluded or (f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess else ""),
         )
+        for text, (strategy, excluded) in rows.items()
+    ]
+    if made.strategy not in rows:
+        choices.append(_as_made(asked.plan, made))
+    choices.sort(key=lambda c: (bool(c.excluded) and not c.excess, c.excess, c.seconds))
+    choices = [_followed(plan, op, choice) if i < _MOST_FOLLOWED else choice for i, choice in enumerate(choices)]
     rules = tuple(str(query.rule) for query in queries)
-    return Choices(value, op.name, rules, tuple(choices), tuple(_never_split(op, queries)))
+    return Choices(value, op.name, rules, tuple(choices), tuple(_never_split(op, queries)), asked.copies)
+
+
+def _as_made(plan: Plan, made: Op) -> Choice:
+    """The strategy of an op of a plan that its op was not asked for: it was computed again, for other shardings."""
+    mesh, shardings = plan.program.mesh, [v.sharding for v in (*made.operands, *made.results) if v.sharding is not None]
+    sub_axes = find_sub_axes_of(mesh, shardings)
+    spelled = [closed_sharding_of(sharding, sub_axes).spell(mesh) for sharding in shardings]
+    n, seconds = len(made.operands), plan.cost().ops[made].seconds
+    return Choice(made.strategy, tuple(spelled[:n]), tuple(spelled[n:]), seconds, seconds, None, 0, is_chosen=True)
+
+
+def _followed(plan: Plan, op: Op, choice: Choice) -> Choice:
+    """The choice with the time that the program takes with it."""
+    if choice.is_chosen:
+        return replace(choice, total=plan.cost().seconds, excluded="")
+    if choice.excluded and not choice.excess:
+        return choice
+    return replace(choice, total=_planned(plan, {**plan.decided, op: choice.strategy}, set()).cost().seconds)
 
 
 def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
@@ -281,29 +306,30 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
 
 
-def _total(plan: Plan, op: Op, rule: FactorRule, strategy: Strategy) -> float:
-    """The time of the program with that strategy for the op. Ops of other functions may make values of the same
-    name."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for an op of the propagated program when the `plan` was made, which has it as `made`, and other
+    `copies`. In a loop, or a function, there are queries for each of the shardings that were tried."""
 
-    def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
-        return (rule, strategy) if queries[0].op.attrs is op.attrs else None
+    plan: Plan
+    op: Op
+    made: Op
+    queries: _Queries
+    copies: int
 
-    return _planned(plan, decide).cost().seconds
 
-
-def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Sequence[StrategyQuery]]]]:
-    """The strategy of the op that makes a value of the plan, and the queries from its planning: in a loop, or a
-    function, for each of the shardings that were tried. A planned op keeps its attributes, but not always the names of
-    its results."""
-    asked: dict[int, list[tuple[StrategySelector, Sequence[StrategyQuery]]]] = {}
-
-    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> None:
-        asked.setdefault(id(queries[0].op.attrs), []).append((selector, queries))
-
-    made = [op for op in all_ops(_planned(plan, decide).program) if any(v.name == value for v in op.results)]
+def _asked(plan: Plan, value: str) -> _Asked:
+    """What was asked for the op that makes a value of the plan. A planned op keeps its attributes, but not always the
+    names of its results."""
+    asked: dict[int, _Queries] = {}
+    again = _planned(plan, plan.decided, set(), asked)
+    ops = list(all_ops(again.program))
+    made = [op for op in ops if any(v.name == value for v in op.results)]
     for op in made:
-        if id(op.attrs) in asked:
-            return op.strategy, asked[id(op.attrs)]
+        queries = asked.get(id(op.attrs))
+        if queries is not None:
+            copies = sum(other.attrs is op.attrs for other in ops)
+            return _Asked(again, queries[0][1][0].op, op, queries, copies)
     if made:
         help_text = "reshards and loops have none"
         if is_reshard(made[0]) and made[0].cause is not None:
@@ -340,56 +366,53 @@ def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[Stra
     return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
 
 
-def _planned(plan: Plan, decide: Decide) -> Plan:
-    """The same program planned again, with other decisions; earlier decisions are kept."""
+def _planned(
+    plan: Plan,
+    decided: Mapping[Op, str],
+    met: set[Op],
+    asked: dict[int, _Queries] | None = None,
+) -> Plan:
+    """The same program planned again, with strategies that are decided for some ops; those that have them are added to
+    `met`, and what each op was asked to `asked`, by the ids of the attributes."""
     if not plan.propagated.reasons and plan.source.stage == "global" and plan.propagated.program is plan.source:
         help_text = "edit its text, or plan the program that it is for"
         raise error("E413", "the plan was read from a text, and cannot be made anew", help=help_text)
-    before = _as_decided(plan.program.mesh, plan.decided, set())
-
-    def decided(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
-        now = decide(selector, queries)
-        return now if now is not None else before(selector, queries)
-
-    state = Compilation(plan.propagated.program, plan.propagated)
-    done = run(state, (MakePlan(plan.options, decided),))
-    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
-
-
-def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide:
-    """Decides for the ops with these labels; those that have such a strategy are added to `met`."""
+    mesh = plan.program.mesh
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op
-        if op.label not in decided:
+        if asked is not None:
+            asked.setdefault(id(op.attrs), []).append((selector, queries))
+        if op not in decided:
             return None
-        wanted = read_strategy((mesh,), decided[op.label], None)
-        fitting: list[tuple[FactorRule, Strategy]] = []
-        for query in queries:
-            for each in selector.candidates(query):
-                text = spell_strategy(mesh, op, query.rule, each)
-                if read_strategy((mesh,), text, None) == wanted:
-                    fitting.append((query.rule, each))
+        wanted = read_strategy((mesh,), decided[op], None)
+        candidates = ((query.rule, each) for query in queries for each in selector.candidates(query))
+        fitting = [
+            (rule, each)
+            for rule, each in candidates
+            if read_strategy((mesh,), spell_strategy(mesh, op, rule, each), None) == wanted
+        ]
         if not fitting:
             return None
-        met.add(op.label)
+        met.add(op)
         return min(fitting, key=lambda found: (found[1].excess, found[1].seconds))
 
-    return decide
+    state = Compilation(plan.propagated.program, plan.propagated)
+    done = run(state, (MakePlan(plan.options, decide if decided or asked is not None else None),))
+    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
 
 
 def replaced(plan: Plan, value: str, strategy: str) -> Plan:
     """The plan with another strategy for an op. Raises SpmdcError (E101, E309, E413, E601)."""
     require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
-    _, asked = _asked(plan, value)
-    label = asked[-1][1][0].op.label
-    decided, met = {**plan.decided, label: strategy}, set[str]()
-    found = _planned(plan, _as_decided(plan.program.mesh, decided, met))
-    missing = next((name for name in decided if name not in met), None)
+    asked = _asked(plan, value)
+    decided, met = {**plan.decided, asked.op: strategy}, set[Op]()
+    found = _planned(plan, decided, met)
+    missing = next((op for op in decided if op not in met), None)
     if missing is not None:
-        choices = choices_for(plan, value if missing == label else missing).choices
-        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices))
-        message = f"the op that makes {missing!r} has no strategy {decided[missing]!r}"
+        name = value if missing is asked.op else missing.label
+        known = ", ".join(repr(c.strategy) for c in choices_for(plan, name).choices)
+        message = f"the op that makes {missing.label!r} has no strategy {decided[missing]!r}"
         raise error("E413", message, help=f"it has {known}")
     return replace(found, decided=decided)
 
@@ -399,34 +422,62 @@ def replaced(plan: Plan, value: str, strategy: str) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """Something of a plan: in `text` as it is shown where that differs, in `details` with all that may. Values are
+    called as in the source there, without the numbers that a plan adds to their names."""
+
     text: str
-    cost: OpCost
+    details: str
+    cost: OpCost | None = None
+
+    def shown(self, others: Sequence[_Row]) -> str:
+        text = self.details if any(row.text == self.text for row in others) else self.text
+        return text if self.cost is None else f"{text}  # {cost_text(self.cost)}"
 
 
 def differences(one: Plan, other: Plan) -> str:
-    """The differences between two plans: ops of the first after `-`, of the second after `+`, with costs; and the
+    """The differences between two plans: what the first has after `-`, the second after `+`, ops with costs; and the
     totals."""
     costs = one.cost(), other.cost()
     rows = _rows(one.program, costs[0]), _rows(other.program, costs[1])
     lines: list[str] = []
     for key in dict.fromkeys((*rows[0], *rows[1])):
         pair = [side.get(key, []) for side in rows]
-        same = {row.text for row in pair[0]} & {row.text for row in pair[1]}
-        for mark, side in zip("-+", pair, strict=True):
-            lines.extend(f"{mark} {row.text}  # {cost_text(row.cost)}" for row in side if row.text not in same)
+        same = {row.details for row in pair[0]} & {row.details for row in pair[1]}
+        for mark, side, others in zip("-+", pair, reversed(pair), strict=True):
+            lines.extend(f"{mark} {row.shown(others)}" for row in side if row.details not in same)
     sums = [sum_text(c) for c in costs]
     return "\n".join([*(lines or ["the plans are the same"]), f"- {sums[0]}", f"+ {sums[1]}"])
 
 
 def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Row]]:
-    """The ops of a plan by their results."""
+    """The meshes, the signatures and the ops of a plan, by the function and what they declare or make."""
     found: dict[tuple[str, str], list[_Row]] = {}
+
+    def add(where: str, what: str, text: str, details: str, cost: OpCost | None = None) -> None:
+        found.setdefault((where, what), []).append(_Row(text, details, cost))
+
+    for mesh in program.meshes:
+        add("", mesh.name, print_mesh(mesh), print_mesh(mesh))
     for function in program.functions.values():
+        for param in function.params:
+            text = f"parameter {param.name}: {print_type(param.type, param.sharding)}"
+            add(function.name, f"parameter {param.name}", text, text)
+        for result, value in zip(function.results, function.body.results, strict=True):
+            text = f"result {result.name}: {print_type(result.type, result.sharding)}"
+            add(function.name, f"result {result.name}", text, f"{text} = {_plain(value)}")
         for op in walk(function.body):
-            if op.regions or not op.results:
-                continue
-            made = op.operands[0].name if is_reshard(op) else op.results[0].name
+            made = op.operands[0].name if is_reshard(op) else ", ".join(v.name for v in op.results)
             how = f"reshard({op.attrs['steps']})" if is_reshard(op) else f"{op.name} {op.strategy}".rstrip()
-            row = _Row(f"{made}: {how}", cost.ops.get(op, OpCost(0.0, 0, 0)))
-            found.setdefault((function.name, made), []).append(row)
+            given = ", ".join([*map(_plain, op.operands), print_attrs(op, program.meshes)])
+            types = ", ".join(print_type(v.type, v.sharding) for v in op.results)
+            returned = "".join(f"; returns {', '.join(map(_plain, region.results))}" for region in op.regions)
+            details = f"{made}: {types} = {op.name}({given.strip(', ')}) {op.strategy}".rstrip() + returned
+            if is_reshard(op):
+                details = f"{made}: {how}"
+            add(function.name, made, f"{made}: {how}", details, cost.ops.get(op, OpCost(0.0, 0, 0)))
     return found
+
+
+def _plain(value: Value) -> str:
+    """The name of a value without the number that a plan added to it."""
+    return re.sub(r"(\.\d+)+$", "", value.name)

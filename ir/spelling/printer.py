@@ -8,7 +8,7 @@ have the reason as an attribute.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Span
@@ -85,6 +85,11 @@ def print_literal(value: object) -> str:
     if isinstance(value, complex):
         return f"complex({float.__repr__(value.real)}, {float.__repr__(value.imag)})"
     return str(value)
+
+
+def print_attrs(op: Op, meshes: Sequence[Mesh]) -> str:
+    """An op's attributes as in a program, without its strategy and its cause."""
+    return ", ".join(_Printer(tuple(meshes), is_plan=False, locations=False).own_attrs(op))
 
 
 def print_initializer(initializer: Initializer) -> str:
@@ -228,8 +233,11 @@ class _Printer:
     def name(self, value: Value) -> str:
         return self.renamed.get(value, value.name)
 
+    def own_attrs(self, op: Op) -> list[str]:
+        return [f"{name}={self.attr(kind, value)}" for name, kind, value in _shown_attrs(op.name, op.attrs)]
+
     def attrs(self, op: Op) -> list[str]:
-        shown = [f"{name}={self.attr(kind, value)}" for name, kind, value in _shown_attrs(op.name, op.attrs)]
+        shown = self.own_attrs(op)
         if op.strategy:
             shown.append(f"{STRATEGY.name}={json.dumps(op.strategy)}")
         if op.cause is not None and self.is_plan and not op.regions:

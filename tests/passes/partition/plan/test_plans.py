@@ -248,6 +248,78 @@ def test_the_difference_of_two_plans_has_what_differs_and_what_it_costs() -> Non
     assert one.diff(one).splitlines()[0] == "the plans are the same"
 
 
+SAME_NAMES = """
+mesh (x=4)
+def f(h: f32[64@x, 32]) -> f32[64, 32] { h2 = tanh(h) return h2 * 2 }
+def g(h: f32[32, 16]) -> f32[32, 16] { h2 = exp(h) return h2 * 3 }
+def main(a: f32[64@x, 32], b: f32[32@x, 16]) -> (o: f32[64, 32@x], p: f32[32@x, 16]) { return f(a), g(b) }
+"""
+CALLED_THRICE = """
+mesh (x=2, y=2, z=2)
+def f(h: f32[8, 32], w: f32[32, 32]) -> f32[8, 32] { return relu(matmul(h, w)) }
+def main(x: f32[8@x, 32], w: f32[32@y, 32@z], v: f32[32@z, 32@y]) -> (o: f32[8@x, 32]) { return f(f(f(x, w), v), w) }
+"""
+COMPUTED_AGAIN = """
+mesh (x=4)
+def main(a: f32[4096@x, 2048], i: s32[]) -> (o: f32[4096, 2048@x]) {
+  r = case(i) { return transpose(reshape(a, [2048, 4096])) } or { return a * sum(a) }
+  return r
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "copies"),
+    [(SAME_NAMES, "h2", 1), (CALLED_THRICE, "out.1", 3), (COMPUTED_AGAIN, "branch.7", 1)],
+)
+def test_what_is_said_of_a_strategy_is_so_when_an_op_gets_it(text: str, value: str, copies: int) -> None:
+    plan = spmdc.plan(spmdc.parse(text))
+    choices = plan.explain(value)
+    assert choices.copies == copies
+    (made,) = [op for op in all_ops(plan.program) if any(v.name == value for v in op.results)]
+    assert [c.strategy for c in choices.choices if c.is_chosen] == [made.strategy]
+    assert len({c.strategy for c in choices.choices}) == len(choices.choices)
+    for choice in choices.choices:
+        if choice.is_chosen:
+            assert choice.total == pytest.approx(plan.cost().seconds)
+        elif choice.total is not None:
+            assert choice.total == pytest.approx(plan.replace(value, choice.strategy).cost().seconds)
+
+
+def test_another_strategy_is_for_no_op_of_another_function() -> None:
+    plan = spmdc.plan(spmdc.parse(SAME_NAMES)).replace("h2", "")
+    assert [(op.name, op.strategy) for op in all_ops(plan.program) if op.name in ("tanh", "exponential")] == [
+        ("tanh", ""),
+        ("exponential", "i=x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("mesh (x=4)", "mesh (x=2)", "+ mesh (x=2)"),
+        ("f32[16@x]", "f32[16]", "+ parameter u: f32[16]{replicated}"),
+        ("f32[16@x]", "f32[16]", "+ result v: f32[16]{replicated}"),
+        ("a - b", "b - a", "+ d: f32[8@x] = subtract(b, a) i=x"),
+        ("d * 2", "d * 3", "+ c.1: f32[8@x] = constant(value=3.0, type=f32[8]) i=x"),
+        ("return c, u", "return d, u", "+ result o: f32[8@x] = d"),
+        ("trip_count=3", "trip_count=4", "trip_count=4"),
+    ],
+)
+def test_whatever_differs_is_in_the_difference(old: str, new: str, shown: str) -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8@x], b: f32[8@x], u: f32[16@x]) -> (o: f32[8@x], v: f32[16@x]) {
+  d = a - b
+  n, e = while(i = 0, s = d, trip_count=3) cond { return i < 9 } do { return i + 1, s * d }
+  c = d * 2 + e
+  return c, u
+}"""
+    assert old in text
+    lines = spmdc.plan(spmdc.parse(text)).diff(spmdc.plan(spmdc.parse(text.replace(old, new)))).splitlines()
+    assert any(shown in line for line in lines), lines
+
+
 def test_the_strategies_of_an_op_are_found_from_where_its_operands_lie() -> None:
     program = spmdc.parse(PRODUCTS)
     op = next(op for op in all_ops(program) if op.name == "dot_general")
