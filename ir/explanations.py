@@ -224,8 +224,9 @@ explain(
 
 explain(
     "E519",
-    "A run cannot go on from a checkpoint: the file is damaged or not a checkpoint, or it is of a run with other "
-    "weights, data, seed or optimizer. The mesh and the number of steps may differ.",
+    "A run cannot go on from a checkpoint: the file is damaged or not a checkpoint, or it is of a run of another "
+    "program, or with other weights, data, seed or optimizer. The mesh, annotations and the number of steps may "
+    "differ.",
 )
 explain(
     "E520",

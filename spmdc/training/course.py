@@ -1,5 +1,5 @@
-"""The course of a run: all that its numbers depend on, by name. These are settings, and the types of weights and of the
-optimizer's memory. A run can only go on from a checkpoint of the same course."""
+"""The course of a run: all that its numbers depend on, by name. These are settings, the program, and the types of
+weights and of the optimizer's memory. A run can only go on from a checkpoint of the same course."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ir.toml_tables import shown
 
 Course = Mapping[str, Any]
 
+PROGRAM, CONST = "program", "consts."
+"""The fingerprint of the program, and what a const's name follows. A const matters as far as it changes the program."""
 _WEIGHT = re.compile(r"\[0\]\['(.*)'\]")
+_OTHER_OPS = "the program computes something else than when the checkpoint was written"
 _MOST = 8
 """The number of weights that a message names."""
 
@@ -19,15 +22,21 @@ _MOST = 8
 def differences(own: Course, was: Course) -> tuple[list[str], list[str]]:
     """What differs between two courses: the names, and a line for each with what it is and was. Empty if equal.
 
-    The optimizer's memory follows from its settings and the weights. If one of these differs, it is left out.
+    The optimizer's memory follows from its settings and the weights. If one of these differs, it is left out. So is the
+    program if its consts or weights differ, and all of that if the checkpoint is of an older release, which did not
+    record the program.
     """
     other = [name for name in {**own, **was} if (name in own, own.get(name)) != (name in was, was.get(name))]
+    if PROGRAM not in other or PROGRAM not in was:
+        other = [name for name in other if name != PROGRAM and not name.startswith(CONST)]
     weights = {name: match[1] for name in other if (match := _WEIGHT.fullmatch(name))}
-    settings = _of_the_same_optimizer([name for name in other if not name.startswith("[")], own, was)
+    follows = weights or any(name.startswith(CONST) for name in other)
+    chosen = [name for name in other if not name.startswith("[") and not (name == PROGRAM and follows)]
+    settings = _of_the_same_optimizer(chosen, own, was)
     short = list(settings)
     if weights:
         short.append(f"{'weight' if len(weights) == 1 else 'weights'} {_some(list(weights.values()))}")
-    lines = [_line(name, own, was, shown) for name in settings]
+    lines = [_OTHER_OPS if name == PROGRAM else _line(name, own, was, shown) for name in settings]
     lines += [_line(name, own, was, str, weight) for name, weight in list(weights.items())[:_MOST]]
     if other and not short:
         return ["the memory of the optimizer"], ["another release of optax may remember other things"]

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,13 +20,14 @@ from ir.program import Program
 from spmdc.files import unwritable, write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
-from spmdc.training.course import differences
+from spmdc.training.course import CONST, PROGRAM, differences
 from spmdc.training.curves import curves
 from spmdc.training.data import in_turn
 from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
+from spmdc.training.fingerprint import fingerprint_of
 from spmdc.training.hosts import is_first, whole
 from spmdc.training.step import State, Trainer
 from spmdc.training.translate import Translation, can_translate, translate
@@ -189,7 +191,13 @@ class Run:
         arrays = {name: f"{array.dtype}{list(array.shape)}" for name, array in _named(self.trainer.first)}
         trained = self.feed.trained
         file = {"data.file": trained.fingerprint} if self.config.data.file else {}
-        return {**self.config.course(), **file, **arrays, "phrases": len(trained.phrases)}
+        consts = {f"{CONST}{name}": value for name, value in self.config.consts.items()}
+        program = {**consts, PROGRAM: self._fingerprint}
+        return {**self.config.course(), **program, **file, **arrays, "phrases": len(trained.phrases)}
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self.program)
 
     def _earlier_records(self) -> list[Record]:
         """The records of the steps before the checkpoint. Later steps are run again."""

@@ -49,3 +49,14 @@ def test_of_many_weights_the_first_are_named() -> None:
 def test_memory_alone_is_a_difference_too() -> None:
     short, lines = differences(OWN, {**OWN, "[1][0].nu['w']": "float32[8]"})
     assert (short, len(lines)) == (["the memory of the optimizer"], 1)
+
+
+def test_a_const_differs_only_if_it_makes_another_program() -> None:
+    own, was = {"program": "a", "consts.B": 8}, {"program": "a", "consts.B": 4}
+    assert differences(own, was) == ([], [])
+    assert differences({**own, "program": "b"}, was) == (["consts.B"], ["consts.B is 8, and was 4"])
+    assert differences({"program": "b"}, {"program": "a"})[0] == ["program"]
+
+
+def test_a_checkpoint_of_an_older_release_has_no_program_to_compare() -> None:
+    assert differences({**OWN, "program": "a", "consts.B": 8}, OWN) == ([], [])

@@ -210,8 +210,12 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_is_other(tmp_path: Pat
     problem = diagnostics_of(config)
     assert "offset is float32[260], and there was none" in problem
     assert "bias does not exist any more, and was float32[260]" in problem
-    config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
+    (tmp_path / "trained.spmd").write_text(PROGRAM.replace("-sum(probable", "sum(probable"))
+    assert "of another run, which differs in program\n" in diagnostics_of(config)
     (tmp_path / "trained.spmd").write_text(PROGRAM)
+    config.write_text(CONFIG + "[consts]\nB = 4\n")
+    assert "consts.B is 4, and there was none" in diagnostics_of(config)
+    config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
     assert "is of step 6, and the run has 3 steps" in diagnostics_of(config)
 
 
