@@ -6,14 +6,15 @@ symbols that are given in each row of `target` or `tokens`; its result `said` ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from ir.diagnostics import Diagnostic, Diagnostics
-from ir.program import Program, Value
+from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.program import Program, Result, Value
+from ir.types import TensorType, s32
 from spmdc.frontends.jax.jit import jit
 from spmdc.frontends.jax.programs import as_jax
 from spmdc.training.config import Config
@@ -21,6 +22,8 @@ from spmdc.training.data import BEGIN, PAD, SEQUENCES, Phrase, decoded, joined_s
 from spmdc.training.programs import translating_program
 
 _SAID, _BEGUN = "said", "begun"
+_ASKED = ("target", "tokens")
+"""The inputs whose English is filled in, the first of which is said again."""
 _spec: Any = PartitionSpec
 
 
@@ -55,7 +58,7 @@ class Decoder:
             for row, phrase in zip(array, filled, strict=True):
                 symbols = _given(name, phrase)
                 row[: len(symbols)] = symbols
-        asked = next((name for name in ("target", "tokens") if name in rows), "target")
+        asked = next((name for name in _ASKED if name in rows), "target")
         begun = np.array([len(_given(asked, phrase)) for phrase in filled], np.int32)
         said = np.asarray(self._say(weights, {**rows, **({_BEGUN: begun} if self._counts else {})}))
         return [decoded(row[n:]) for row, n in zip(said[: len(phrases)].tolist(), begun, strict=False)]
@@ -93,12 +96,33 @@ def _check(program: Program, trained: Program) -> None:
             what = f"{name} is {found.type}, and {weight.type} where it is trained"
             problems.add(Diagnostic("E606", what, found.span, help="the same consts for both"))
     problems.extend(_misfit(p) for name, p in params.items() if name not in wanted and not _fits(p))
-    if not any(p.name in SEQUENCES for p in params.values()):
-        problems.add(Diagnostic("E606", f"the program that translates takes none of {', '.join(SEQUENCES)}"))
-    if not any(r.name == _SAID and r.type.rank == 2 for r in program.main.results):
-        what = f"the program that translates has no result {_SAID}: s32[batch, length]"
-        problems.add(Diagnostic("E606", what))
     problems.raise_errors()
+    texts = [p for name, p in params.items() if name in SEQUENCES]
+    if not texts:
+        raise error("E606", f"the program that translates takes none of {', '.join(SEQUENCES)}")
+    said = next((r for r in program.main.results if r.name == _SAID), None)
+    if said is None:
+        raise error("E606", f"the program that translates has no result {_SAID}: s32[batch, length]")
+    problems.extend(_other_sizes([*texts, *filter(None, [params.get(_BEGUN)])], said))
+    problems.raise_errors()
+
+
+def _other_sizes(inputs: Sequence[Value], said: Result) -> Iterator[Diagnostic]:
+    """The errors in the shapes of inputs, and of what is said."""
+    first = inputs[0]
+    batch = first.type.shape[0]
+    if not batch:
+        yield Diagnostic("E606", f"{first.name} is {first.type}: a batch of no texts", first.span, help="1 or more")
+    for other in inputs:
+        if other.type.shape[0] != batch:
+            what = f"{other.name} is {other.type}, and {first.name} has a batch of {batch}"
+            yield Diagnostic("E606", what, other.span, help="the first dim of each input is the batch")
+    asked = next((p for name in _ASKED for p in inputs if p.name == name), None)
+    length = (asked.type.shape if asked is not None else said.type.shape)[-1:] or (1,)
+    wanted = TensorType((batch, *length), s32)
+    if said.type != wanted:
+        what = f"{_SAID} is {said.type}, and not {wanted}"
+        yield Diagnostic("E606", what, said.span, help="the symbols of target or tokens, with the rest filled in")
 
 
 def _fits(param: Value) -> bool:

@@ -76,6 +76,8 @@ def _log_has_what_is_held_out(run: Run, state: State) -> None:
         ("bias", "offset", r"nothing for offset: f32\[260\]"),
         ("said: s32", "says: s32", "no result said"),
         ("begun: s32[B@x]", "begun: s32[B@x, 1]", r"nothing for begun: s32\[6, 1\]"),
+        ("begun: s32[B@x]", "begun: s32[7]", r"begun is s32\[7\], and source has a batch of 6"),
+        ("B = 6", "B = 0", "a batch of no texts"),
     ],
 )
 def test_a_program_that_is_no_decoder_of_what_is_trained_is_refused(old: str, new: str, said: str) -> None:
@@ -83,6 +85,19 @@ def test_a_program_that_is_no_decoder_of_what_is_trained_is_refused(old: str, ne
     with pytest.raises(SpmdcError, match=said) as failed:
         Decoder(program, spmdc.parse(TRAINED), {"x": 2, "y": 2})
     assert {d.code for d in failed.value.diagnostics} == {"E606"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("f32[6, 10]", "f32(rows)"), ("s32[6, 1]", "rows[:, :1]"), ("s32[3, 10]", "rows[:3]")]
+)
+def test_what_a_decoder_says_has_the_type_of_what_it_is_asked(kind: str, value: str) -> None:
+    text = GREEDY.replace("said: s32[B@x, T]", f"said: {kind}").replace("  return loop", "  rows = loop")
+    program = spmdc.parse(
+        text.replace("(rows = target)", "(rows = target + 0)").replace("  }\n}", f"  }}\n  return {value}\n}}")
+    )
+    with pytest.raises(SpmdcError, match=r"and not s32\[6, 10\]") as failed:
+        Decoder(program, spmdc.parse(TRAINED), {"x": 2, "y": 2})
+    assert failed.value.diagnostics[0].message.startswith(f"said is {kind}")
 
 
 def test_languages_are_scored_and_drawn_in_the_order_of_their_sizes() -> None:
