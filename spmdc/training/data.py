@@ -176,7 +176,8 @@ class Corpus:
     @cached_property
     def shares(self) -> Array:
         """How often each language is drawn: as n ** (1 / temperature) of its n phrases (GShard, section 4.2)."""
-        weights = np.array([len(found) for found in self.languages.values()], np.float64) ** (1 / self.temperature)
+        counts = np.array([len(found) for found in self.languages.values()], np.float64)
+        weights = (counts / counts.max()) ** (1 / self.temperature)
         return np.asarray(weights / weights.sum())
 
     def batch(self, step: int) -> dict[str, Array]:

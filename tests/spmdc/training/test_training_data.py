@@ -87,6 +87,7 @@ def test_a_higher_temperature_draws_small_languages_more_often() -> None:
     sizes = np.array([len(numbers) for numbers in corpus().languages.values()])
     np.testing.assert_allclose(corpus(1.0).shares, sizes / sizes.sum())
     np.testing.assert_allclose(corpus(5.0).shares, sizes**0.2 / (sizes**0.2).sum())
+    np.testing.assert_array_equal(corpus(1e-6).shares, sizes == sizes.max())
 
 
 def test_no_text_is_held_out_in_one_language_and_trained_on_in_another() -> None:
