@@ -25,6 +25,8 @@ _TRANSLATE = ("program", "consts", "phrases")
 _PARTS = ("b1", "b2", "momentum")
 """Optimizer settings that are decay rates: they must be less than 1."""
 _WHOLE = ("factored_from",)
+_MOST_STEPS = 2**31 - 1
+"""Steps are counted as s32."""
 _SHARED = ("name", "schedule", "rate", "warmup")
 _PLACING = ("split",)
 
@@ -123,7 +125,7 @@ def read_config(path: Path, out: Path | None = None) -> Config:
     read, table = read_toml(path, _KIND)
     read.known("", table, _TOP)
     folder, fields = path.parent, _Fields(read)
-    steps = read.whole("steps", table)
+    steps = fields.counted("steps", read.whole("steps", table))
     checkpoints = _table(read, table, "checkpoints", _CHECKPOINTS)
     config = Config(
         program=folder / fields.path("program", table),
@@ -189,6 +191,7 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
     is_paper = schedule == "square_root"
     rate = read.positive("optimizer.rate", table) if not is_paper or "rate" in table else 1.0
     warmup = fields.integer("optimizer.warmup", table, 10_000 if is_paper else 0, zero=True)
+    fields.counted("optimizer.warmup", warmup)
     if schedule == "cosine" and warmup >= steps:
         read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")
     split = fields.name("optimizer.split", table) if "split" in table else ""
@@ -230,6 +233,11 @@ class _Fields:
         name = last(path)
         table = self.read.table(path, whole[name], tuple(whole[name])) if name in whole else {}
         return {key: self.integer(f"{path}.{key}", table, 0, zero=zero) for key in table}
+
+    def counted(self, path: str, steps: int) -> int:
+        if steps > _MOST_STEPS:
+            self.read.wrong(path, f"{last(path)} is at most {_MOST_STEPS:,} steps, and not {steps:,}")
+        return steps
 
     def path(self, path: str, table: Mapping[str, Any]) -> str:
         value = self.read.present(path, table)

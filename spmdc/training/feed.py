@@ -111,4 +111,9 @@ def _misfits(param: Value) -> list[Diagnostic]:
         fits, written = type.rank == 2 and str(type.dtype) == "s32", "s32[batch, length]"
     else:
         fits, written = str(type) == wanted[name], wanted[name]
-    return [] if fits else [Diagnostic("E606", f"the input {name} is {written}, and not {type}", param.span)]
+    if not fits:
+        return [Diagnostic("E606", f"the input {name} is {written}, and not {type}", param.span)]
+    if name in SEQUENCES and not type.shape[0]:
+        return [Diagnostic("E606", f"the input {name} is {type}: a batch of no phrases", param.span,
+                           help="a batch of 1 or more: its first dim")]  # fmt: skip
+    return []

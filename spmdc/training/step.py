@@ -12,8 +12,8 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
-from ir.program import Program, Result
-from ir.types import Array
+from ir.program import Program, Result, Value
+from ir.types import Array, DType, TensorType, bf16, f16, f32, f64, s32
 from spmdc.api import with_mesh
 from spmdc.checkpointing import checkpointed
 from spmdc.frontends.jax.jit import jit
@@ -23,6 +23,7 @@ from spmdc.frontends.jax.weights import initial_values
 from spmdc.training.config import Config, Optimizer
 
 _spec: Any = PartitionSpec
+_config: Any = jax.config
 _constrained: Any = jax.lax.with_sharding_constraint
 _ALONE = {"device": 1}
 """The mesh of a program without one."""
@@ -189,7 +190,7 @@ def _entries(shape: tuple[int, ...], of: tuple[int, ...], sharding: NamedShardin
 
 
 def _check(program: Program) -> None:
-    """Raises SpmdcError (E606) if there are no weights to train, or no loss."""
+    """Raises SpmdcError (E606) if there are no weights that can be trained, no loss, or results that are wrong."""
     if not program.weights:
         raise error("E606", "the program has no weights: no parameter of main has an initializer", program.main.span,
                     help='a weight is written so: "w: f32[64, 8] = normal(0.02)"')  # fmt: skip
@@ -200,8 +201,42 @@ def _check(program: Program) -> None:
         span = results[0].span if results else program.main.span
         problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}", span,
                                 help="return the loss first; further results are metrics"))  # fmt: skip
+    params = {param.name: param for param in program.main.params}
+    problems.extend(_untrainable(params[name]) for name in program.weights if not _is_trainable(params[name].dtype))
     problems.extend(_clash(result) for result in results[1:] if result.name in RESERVED)
+    problems.extend(_complex(result) for result in results[1:] if result.type.dtype.is_complex)
+    for result in results:
+        problems.extend(_mispredicted(result, params) if result.name == PREDICTED else ())
     problems.raise_errors()
+
+
+def _is_trainable(dtype: DType) -> bool:
+    return dtype in (bf16, f16, f32) or (dtype is f64 and bool(_config.jax_enable_x64))
+
+
+def _untrainable(weight: Value) -> Diagnostic:
+    what = f"the weight {weight.name} is {weight.type}, and weights are bf16, f16 or f32"
+    help = "an f32, converted where it is used; f64 takes the environment variable JAX_ENABLE_X64=1"
+    return Diagnostic("E606", what, weight.span, help=help)
+
+
+def _complex(result: Result) -> Diagnostic:
+    what = f"the metric {result.name} is {result.type}, and the log has no complex numbers"
+    return Diagnostic("E606", what, result.span, help="return its real and its imaginary part")
+
+
+def _mispredicted(result: Result, params: Mapping[str, Value]) -> list[Diagnostic]:
+    """The error that the likeliest next symbols are not those behind the symbols of an input."""
+    read = params.get("tokens", params.get("target"))
+    if read is None:
+        what = f"{PREDICTED} is the symbols of target or tokens, and the program takes neither"
+        return [Diagnostic("E606", what, result.span, help="rename it, if it is a metric")]
+    *batch, length = read.type.shape or (1,)
+    wanted = TensorType((*batch, length - 1), s32)
+    if result.type == wanted:
+        return []
+    what = f"{PREDICTED} is {wanted} for {read.name}: {read.type}, and not {result.type}"
+    return [Diagnostic("E606", what, result.span, help="the likeliest symbol after each but the last")]
 
 
 PREDICTED = "predicted"

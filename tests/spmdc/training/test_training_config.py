@@ -66,6 +66,11 @@ x = 0
             CONFIG.replace("held_out", 'locales = ["de"]\nheld_out'),
             "Unicode's, and the phrases are a file's",
         ),
+        (
+            CONFIG.replace('"constant"', '"constant"\nwarmup = 3_000_000_000'),
+            "warmup is at most 2,147,483,647 steps, and not 3,000,000,000",
+        ),
+        (CONFIG.replace("steps = 6", "steps = 3_000_000_000"), "steps is at most 2,147,483,647 steps"),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
         (CONFIG.replace('"constant"', '"constant"\nwarmup = -1'), "warmup is a whole number from 0 on, and not -1"),
         (
@@ -116,6 +121,15 @@ _VECTOR = PROGRAM.replace("(loss: f32[]", "(loss: f32[1]").replace("return -sum(
           "return expand_dims(-sum(probable * counted), 0)")  # fmt: skip
 
 
+def _weight(dtype: str) -> str:
+    return PROGRAM.replace("bias: f32", f"bias: {dtype}").replace("+ bias", "+ f32(real(bias))" if dtype == "c64" else
+                           "+ f32(bias)")  # fmt: skip
+
+
+def _result(declared: str, value: str) -> str:
+    return PROGRAM.replace("right: f32[]", declared).replace("sum(hits * counted) / sum(counted)\n", f"{value}\n")
+
+
 @pytest.mark.usefixtures("devices")
 @pytest.mark.parametrize(
     "case",
@@ -135,6 +149,25 @@ _VECTOR = PROGRAM.replace("(loss: f32[]", "(loss: f32[1]").replace("return -sum(
         Wrong("E606", "held_out = 0.9999", "is left", "a smaller", CONFIG.replace("0.0\n", "0.9999\n", 1)),
         Wrong("E002", "de\tM", "0xe4", "phrases are UTF-8", phrases=b"de\tM\xe4rz\tMarch\n"),
         Wrong("E606", "         wo: f32", "a float scalar", "the loss first", program=_VECTOR),
+        Wrong("E606", "         wo: f32", "the weight bias is s32[260]", "converted", program=_weight("s32")),
+        Wrong("E606", "         wo: f32", "the weight bias is c64[260]", "converted", program=_weight("c64")),
+        Wrong("E606", "         wo: f32", "the weight bias is f8e4m3fn", "converted", program=_weight("f8e4m3fn")),
+        Wrong("E606", "         wo: f32", "the weight bias is f64[260]", "JAX_ENABLE_X64", program=_weight("f64")),
+        Wrong(
+            "E606",
+            "         wo: f32",
+            "right is c64[]",
+            "its real",
+            program=_result("right: c64[]", "complex(sum(hits), sum(hits))"),
+        ),
+        Wrong(
+            "E606",
+            "         wo: f32",
+            "s32[8, 9] for target",
+            "each but",
+            program=_result("predicted: s32[8, T]", "target"),
+        ),
+        Wrong("E606", "def main(source", "a batch of no phrases", "1 or more", CONFIG + "[consts]\nB = 0"),
     ],
     ids=lambda case: f"{case.code} {case.said}",
 )
