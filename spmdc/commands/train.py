@@ -80,10 +80,11 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
         training = Run(program, settings, feed)
     if is_first() and not options.json:
         print_diagnostics(training.trainer.warnings)
-    with progress("train", settings.steps) as advance, watch.step("train"), interruptible():
-        state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
-    with progress("translate"), watch.step("translate"), interruptible():
-        said = training.translate_held_out(state)
+    with training.alone(), interruptible():
+        with progress("train", settings.steps) as advance, watch.step("train"):
+            state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
+        with progress("translate"), watch.step("translate"):
+            said = training.translate_held_out(state)
     if not is_first():
         return 0
     shown = [Table((), _rows(training, said)), *([_by_language(training, said), _examples(said)] if said else [])]

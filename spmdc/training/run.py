@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
 from spmdc.training.fingerprint import fingerprint_of
 from spmdc.training.hosts import is_first, whole
+from spmdc.training.lock import alone_in
 from spmdc.training.step import State, Trainer
 from spmdc.training.translate import Translation, can_translate, translate
 
@@ -64,6 +66,16 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         return self.config.out / "checkpoints"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """A context in which no other run writes into the folder. Raises SpmdcError (E005) if one does."""
+        with ExitStack() as stack:
+            if is_first():
+                with self.config.at("out"):
+                    self._make_folder()
+                    stack.enter_context(alone_in(self.config.out))
+            yield
 
     def train(self, show: Callable[[Record], None]) -> State:
         """The state after all steps; `show` gets the record of each. Raises SpmdcError: E519 if the checkpoint is of

@@ -179,6 +179,32 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert losses(config) == got
 
 
+_ENTERS = """
+import os, signal, sys
+from pathlib import Path
+from spmdc.training.lock import alone_in
+with alone_in(Path(sys.argv[1])):
+    print(os.getpid(), flush=True)
+    signal.pause()
+"""
+
+
+def test_a_folder_into_which_a_run_is_written_is_refused_until_its_process_ends(tmp_path: Path) -> None:
+    run = run_of(written(tmp_path))
+    run.checkpoints.mkdir(parents=True)
+    command = [sys.executable, "-c", _ENTERS, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        number = other.stdout.readline().strip()
+        said = rf"E005.*process {number} of .* is writing a run into .*out"
+        with pytest.raises(SpmdcError, match=said) as refused, run.alone():
+            pass
+        assert refused.value.diagnostics[0].span is not None
+        other.kill()
+    with run.alone():
+        pass
+
+
 @pytest.mark.soak
 @pytest.mark.optimised
 def test_a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path: Path) -> None:
