@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -70,7 +71,7 @@ class Translate:
     English, or, without it, by the trained one, symbol by symbol."""
 
     program: Path | None = None
-    consts: Mapping[str, int] = field(default_factory=dict[str, int])
+    consts: Mapping[str, float] = field(default_factory=dict[str, float])
     phrases: int = 512
 
 
@@ -86,7 +87,7 @@ class Config:
     clip: float = 0.0
     accumulate: int = 1
     memory_limit: int | None = None
-    consts: Mapping[str, int] = field(default_factory=dict[str, int])
+    consts: Mapping[str, float] = field(default_factory=dict[str, float])
     mesh: Mapping[str, int] = field(default_factory=dict[str, int])
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
@@ -135,7 +136,7 @@ def read_config(path: Path, out: Path | None = None) -> Config:
         clip=fields.number("clip", table, 0.0),
         accumulate=fields.integer("accumulate", table, 1),
         memory_limit=fields.bytes("memory_limit", table),
-        consts=fields.integers("consts", table, zero=True),
+        consts=fields.consts("consts", table),
         mesh=fields.integers("mesh", table),
         data=_data(fields, _table(read, table, "data", _DATA), folder),
         optimizer=_optimizer(fields, table, steps),
@@ -170,7 +171,7 @@ def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
 def _translate(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Translate:
     return Translate(
         program=folder / fields.path("translate.program", table) if "program" in table else None,
-        consts=fields.integers("translate.consts", table, zero=True),
+        consts=fields.consts("translate.consts", table),
         phrases=fields.integer("translate.phrases", table, 512, zero=True),
     )
 
@@ -229,10 +230,22 @@ class _Fields:
                             f"such as {BYTE_COUNTS}; those with a unit in quotes")  # fmt: skip
         return count
 
-    def integers(self, path: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
-        name = last(path)
-        table = self.read.table(path, whole[name], tuple(whole[name])) if name in whole else {}
-        return {key: self.integer(f"{path}.{key}", table, 0, zero=zero) for key in table}
+    def integers(self, path: str, whole: Mapping[str, Any]) -> dict[str, int]:
+        table = self._any(path, whole)
+        return {key: self.integer(f"{path}.{key}", table, 0) for key in table}
+
+    def consts(self, path: str, whole: Mapping[str, Any]) -> dict[str, float]:
+        """Numbers, as they are: the program says which are integers."""
+        table = self._any(path, whole)
+        for key, value in table.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                self.read.wrong(f"{path}.{key}", f"{key} is a number, and not {shown(value)}")
+        return dict(table)
+
+    def _any(self, path: str, whole: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A table whose keys are not known beforehand."""
+        table = whole.get(last(path), {})
+        return self.read.table(path, table, tuple(table) if isinstance(table, dict) else ())
 
     def counted(self, path: str, steps: int) -> int:
         if steps > _MOST_STEPS:

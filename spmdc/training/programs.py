@@ -25,7 +25,7 @@ def translating_program(config: Config) -> Program | None:
     return _loaded(config, "translate.program", own.program, "translate.consts", own.consts) if own.program else None
 
 
-def _loaded(config: Config, field: str, path: Path, of_consts: str, consts: Mapping[str, int]) -> Program:
+def _loaded(config: Config, field: str, path: Path, of_consts: str, consts: Mapping[str, float]) -> Program:
     with config.at(field):
         data = read_bytes(path, PATHS)
     with config.at(of_consts):

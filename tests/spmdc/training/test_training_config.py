@@ -13,6 +13,7 @@ from ir.diagnostics import SpmdcError
 from spmdc.reading import load
 from spmdc.training.config import SETTINGS, Config, read_config
 from spmdc.training.feed import feed_of
+from spmdc.training.programs import trained_program
 from spmdc.training.translate import can_translate
 
 
@@ -71,6 +72,9 @@ x = 0
             "warmup is at most 2,147,483,647 steps, and not 3,000,000,000",
         ),
         (CONFIG.replace("steps = 6", "steps = 3_000_000_000"), "steps is at most 2,147,483,647 steps"),
+        (CONFIG + "[consts]\nB = true\n", "B is a number, and not True"),
+        (CONFIG + "[consts]\nB = nan\n", "B is a number, and not nan"),
+        ("consts = 3\n" + CONFIG, "consts is a table, [consts]"),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
         (CONFIG.replace('"constant"', '"constant"\nwarmup = -1'), "warmup is a whole number from 0 on, and not -1"),
         (
@@ -93,6 +97,14 @@ def test_contradictions_are_reported(text: str, said: str, tmp_path: Path) -> No
     with pytest.raises(SpmdcError) as failed:
         config(tmp_path, text)
     assert said in str(failed.value)
+
+
+def test_consts_are_floats_and_negative_where_those_of_the_program_are(tmp_path: Path) -> None:
+    path = written(tmp_path, CONFIG + "[consts]\nSD = 0.5\nO = -3\n",
+                   PROGRAM.replace("const B", "const SD = 0.1, O = 0, B").replace("normal(0.1)", "normal(SD)")
+                   .replace("bias: f32[V] = 0", "bias: f32[V] = O"))  # fmt: skip
+    weights = trained_program(read_config(path)).weights
+    assert (weights["table"].numbers, weights["bias"].numbers) == ((0.5,), (-3,))
 
 
 def test_what_is_wrong_with_a_number_is_said_once(tmp_path: Path) -> None:
@@ -140,6 +152,8 @@ def _result(declared: str, value: str) -> str:
         Wrong("E005", 'program = "no.spmd"', "No such file", "folder", CONFIG + '[translate]\nprogram = "no.spmd"'),
         Wrong("E005", 'out = "phrases.tsv"', "cannot make", "another", CONFIG.replace('"out"', '"phrases.tsv"')),
         Wrong("E104", "[consts]", "no const 'MM'", "B, S, T, V, M", CONFIG + "[consts]\nMM = 3"),
+        Wrong("E104", "const B = 8", "'B' must be an integer, and is given 1.5", "", CONFIG + "[consts]\nB = 1.5"),
+        Wrong("E205", "def main(source", "must not be negative, and is -2", "", CONFIG + "[consts]\nB = -2"),
         Wrong("E301", "def main(source", "axis 'y' is not in the mesh", "(x=2, y=2)", CONFIG + "[mesh]\nx = 2"),
         Wrong("E502", "[mesh]", "needs 4096 devices", "a smaller mesh", CONFIG + "[mesh]\nx = 64\ny = 64"),
         Wrong("E606", 'split = "z"', "no axis of this name", "x, y", CONFIG.replace("[ch", 'split = "z"\n[ch')),
