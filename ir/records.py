@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
@@ -59,3 +60,14 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(of) for key, of in value.items()}
     return list(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def strict_json(value: object) -> object:
+    """The value with strings for numbers that are not finite, which JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): strict_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(v) for v in value]
+    return value

@@ -18,7 +18,8 @@ import numpy as np
 
 from ir.diagnostics import error
 from ir.program import Program
-from spmdc.files import unwritable, write_text
+from ir.records import strict_json
+from spmdc.files import unreadable, unwritable, write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
 from spmdc.training.course import CONST, PROGRAM, differences
@@ -84,7 +85,7 @@ class Run:
             self._make_folder()
         state, self.begun_at = self._state()
         self.records = self._earlier_records()
-        _write(self.log, "".join(f"{json.dumps(record)}\n" for record in self.records))
+        _write(self.log, "".join(map(_line, self.records)))
         with self._opened_log() as log:
             for n in range(self.begun_at, self.config.steps):
                 state, record = self._step(state, n)
@@ -158,7 +159,7 @@ class Run:
     def _add(self, log: Any, record: Record) -> None:
         self.records.append(record)
         try:
-            log.write(f"{json.dumps(record)}\n")
+            log.write(_line(record))
             log.flush()
         except OSError as problem:
             raise unwritable(self.log, problem) from None
@@ -254,13 +255,27 @@ def _named(state: State) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), array) for path, array in leaves]
 
 
+def _line(record: Record) -> str:
+    """A record in the log, which is JSON: numbers that are not finite are strings."""
+    return f"{json.dumps(strict_json(record), allow_nan=False)}\n"
+
+
+def _numbers(value: Any) -> Any:
+    """What `_line` wrote as a number, or as a list of them."""
+    return list(map(_numbers, value)) if isinstance(value, list) else float(value) if isinstance(value, str) else value
+
+
 def _records(log: Path) -> Iterator[Record]:
-    """The records of a log, up to an invalid line: the last one may be incomplete."""
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+    """The records of a log, up to an invalid line: the last one may be incomplete. Raises SpmdcError (E005)."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        raise unreadable(log, problem, "move it away, and the log begins anew") from None
+    for line in text.split("\n"):
         try:
             record = json.loads(line)
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                return
+            yield {name: _numbers(value) for name, value in record.items()}
         except ValueError:
             return
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            return
-        yield record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from ir.diagnostics import Diagnostic
+from ir.records import strict_json
 from spmdc.commands.shared.progress import progress
 from spmdc.schemas import schema_id
 
@@ -69,18 +69,8 @@ def print_json(name: str, figures: Mapping[str, object], diagnostics: Sequence[D
     """Writes figures, and errors and warnings, to stdout as JSON with the schema of that name. Numbers that are not
     finite become strings."""
     whole = {"schema": schema_id(name), **figures, "diagnostics": [d.to_json() for d in diagnostics]}
-    json.dump(_plain(whole), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    json.dump(strict_json(whole), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
 
 
 @dataclass

@@ -150,6 +150,27 @@ def test_a_log_that_is_of_no_run_is_begun_anew(log: str, tmp_path: Path) -> None
     assert [record["step"] for record in run.records] == [3]
 
 
+def test_metrics_that_are_not_finite_are_strings_of_the_log_and_numbers_again(tmp_path: Path) -> None:
+    program = PROGRAM.replace("sum(hits * counted) / sum(counted)\n", "sum(counted) * nan\n")
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 2"), program)
+    train(config)
+    logged = (tmp_path / "out" / "log.jsonl").read_text()
+    assert '"right": "nan"' in logged
+    assert "NaN" not in logged
+    config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
+    run = run_of(config)
+    run.train(lambda record: None)
+    assert [math.isnan(record["right"]) for record in run.records] == [True] * 3
+
+
+def test_a_log_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 2"))
+    train(config)
+    (tmp_path / "out" / "log.jsonl").unlink()
+    (tmp_path / "out" / "log.jsonl").mkdir()
+    assert f"cannot read {tmp_path}/out/log.jsonl" in diagnostics_of(config)
+
+
 def _killed(config: Path, steps: int, wait: float) -> None:
     """Begins a run in a process of its own, and ends that once it has made so many steps, and a time has passed."""
     log = config.parent / "out" / "log.jsonl"
