@@ -101,9 +101,10 @@ _LINE = "a language, a text and its English, with tabs between"
 def read_phrases(path: Path) -> tuple[Phrase, ...]:
     """The phrases of a file with a line for each: language, text and English, with tabs between. Raises SpmdcError
     (E002, E005, E606)."""
-    text = decode_utf8(read_bytes(path, PATHS), str(path), "phrases")
+    text = decode_utf8(read_bytes(path, PATHS), str(path), "phrases").removeprefix("\ufeff")
     source, problems, found = Source(str(path), text), Diagnostics(most=10), []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
         fields = line.split("\t")
         if len(fields) == 3 and all(fields):
             found.append(Phrase(fields[0], "", fields[1], fields[2]))

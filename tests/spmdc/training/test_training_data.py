@@ -104,6 +104,16 @@ def test_a_line_that_is_no_phrase_is_reported_with_its_place(tmp_path: Path) -> 
         read_phrases(path)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_end_with_newlines_only_and_a_mark_of_utf_8_is_no_language(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "phrases.tsv"
+    path.write_bytes(f"\ufeffde\tMai\u2028\tMay{end}nl\tmei\x0c\tMay{end}".encode())
+    assert [(p.locale, p.source, p.target) for p in read_phrases(path)] == [
+        ("de", "Mai\u2028", "May"),
+        ("nl", "mei\x0c", "May"),
+    ]
+
+
 def test_a_locale_without_phrases_is_an_error_if_it_is_asked_for() -> None:
     with pytest.raises(SpmdcError, match=r"E606.*the locale cho has no currencies"):
         cldr_phrases(("cho",), ("currencies",))
