@@ -126,7 +126,10 @@ def _by_language(training: Run, said: Sequence[Translation]) -> Table:
 
 def _examples(said: Sequence[Translation]) -> Table:
     shown = said[:_MOST_EXAMPLES]
-    rows = [[t.phrase.locale, t.phrase.source, t.said, "" if t.is_right else t.phrase.target] for t in shown]
+    rows: list[list[str]] = []
+    for translation in shown:
+        language, text, wanted, translated = translation.cells()
+        rows.append([language, text, translated, "" if translation.is_right else wanted])
     return Table(("language", "held out", "said", "wanted"), rows)
 
 

@@ -62,6 +62,14 @@ def decoded(symbols: Sequence[int]) -> str:
     return bytes(found).decode(errors="backslashreplace")
 
 
+def in_one_cell(text: str) -> str:
+    """The text in a cell of a table: characters that end lines or cells, or control terminals, are escaped."""
+    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in _BREAKING else c for c in text)
+
+
+_BREAKING = ("Cc", "Zl", "Zp")
+
+
 def source_symbols(phrase: Phrase) -> list[int]:
     """The symbols of the source: the language, a separator, the text, an end."""
     return [*encoded(phrase.locale), SEPARATOR, *encoded(phrase.source), END]

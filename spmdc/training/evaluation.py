@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from spmdc.pictures.svg import FONT, lettered, rect
+from spmdc.training.data import in_one_cell
 from spmdc.training.translate import Translation
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LINE, _WINDOW = 640, 200, 40, 28, 16, 9
@@ -32,7 +34,7 @@ class Score:
 
     def cells(self) -> list[str]:
         counts = (f"{n:,}" for n in (self.trained, self.translated, self.right))
-        return [self.language, *counts, f"{self.chrf:.1f}", f"{self.bleu:.1f}"]
+        return [in_one_cell(self.language), *counts, f"{self.chrf:.1f}", f"{self.bleu:.1f}"]
 
 
 def score_of(found: Sequence[Translation], language: str, trained: int) -> Score:
@@ -60,13 +62,13 @@ def by_size(scores: Sequence[Score]) -> str:
     xs = [_LEFT + step * (i + 0.5) for i in range(len(scores))]
     points = [
         f'<circle cx="{x:.1f}" cy="{_height(s.chrf):.1f}" r="2.5" fill="#2a7ae2" fill-opacity="0.6">'
-        f"<title>{s.language}: {s.chrf:.1f}, trained on {s.trained:,}</title></circle>"
+        f"<title>{escape(in_one_cell(s.language))}: {s.chrf:.1f}, trained on {s.trained:,}</title></circle>"
         for x, s in zip(xs, scores, strict=True)
     ]
     line = " ".join(f"{x:.1f},{_height(mean):.1f}" for x, mean in zip(xs, _running_mean(scores), strict=True))
     below, width = _TOP + _HEIGHT, _LEFT + _WIDTH + _LINE
     ends = [
-        lettered(f"{s.language}: {s.trained:,} phrases", x, below + _LINE, anchor)
+        lettered(f"{in_one_cell(s.language)}: {s.trained:,} phrases", x, below + _LINE, anchor)
         for s, x, anchor in ((scores[0], _LEFT, "start"), (scores[-1], _LEFT + _WIDTH, "end"))
     ]
     style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"

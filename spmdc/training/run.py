@@ -105,8 +105,7 @@ class Run:
         chosen = in_turn(self.feed.held_out)[: self.config.translate.phrases] if can else []
         found = translate(self.trainer, state, self.feed, chosen, self.decoder)
         if found:
-            lines = (f"{t.phrase.locale}\t{t.phrase.source}\t{t.phrase.target}\t{t.said}\n" for t in found)
-            _write(self.held_out, "".join(lines))
+            _write(self.held_out, "".join("\t".join(translation.cells()) + "\n" for translation in found))
             _write(self.languages, "".join("\t".join(row).replace(",", "") + "\n" for row in self.table(found)))
             _write(self.languages.with_suffix(".svg"), by_size(self.scores(found)))
         return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from ir.program import Program
 from spmdc.frontends.jax.jit import jit
-from spmdc.training.data import END, PAD, Phrase, decoded
+from spmdc.training.data import END, PAD, Phrase, decoded, in_one_cell
 from spmdc.training.decoder import Decoder, given_symbols
 from spmdc.training.feed import Feed
 from spmdc.training.step import PREDICTED, State, Trainer
@@ -31,6 +31,10 @@ class Translation:
     @property
     def is_right(self) -> bool:
         return self.said == self.phrase.target
+
+    def cells(self) -> list[str]:
+        """The language, the text, the English, and what is said."""
+        return [*map(in_one_cell, (self.phrase.locale, self.phrase.source, self.phrase.target, self.said))]
 
 
 def can_translate(program: Program) -> bool:

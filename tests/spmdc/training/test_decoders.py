@@ -113,3 +113,11 @@ def test_languages_are_scored_and_drawn_in_the_order_of_their_sizes() -> None:
     circles = picture.findall("{http://www.w3.org/2000/svg}circle")
     heights = [float(circle.attrib["cy"]) for circle in circles]
     assert heights[0] < heights[1] < heights[2]
+
+
+def test_a_text_stays_in_its_cell_and_in_a_picture() -> None:
+    translation = Translation(Phrase("a<b\x01", "", "été\u00a0\u200c", "May"), "M\ta\r\ny\u2028\\")
+    assert translation.cells() == [r"a<b\x01", "été\u00a0\u200c", "May", "M\\ta\\r\\ny\\u2028\\"]
+    score = scores_of([translation], {})[0]
+    assert score.cells()[0] == r"a<b\x01"
+    ElementTree.fromstring(by_size([score]))
