@@ -32,7 +32,7 @@ from spmdc.training.feed import Feed
 from spmdc.training.fingerprint import fingerprint_of
 from spmdc.training.hosts import is_first, whole
 from spmdc.training.lock import alone_in
-from spmdc.training.step import State, Trainer
+from spmdc.training.step import HELD_OUT, State, Trainer
 from spmdc.training.translate import Translation, can_translate, translate
 
 Record = dict[str, Any]
@@ -152,7 +152,7 @@ class Run:
             values = {"loss": loss, **metrics}
             for name in ("loss", *(r.name for r in self.program.main.results[1:])):
                 if not np.shape(values.get(name, ())):
-                    found.setdefault(f"held_out_{name}", []).append(float(values[name]))
+                    found.setdefault(f"{HELD_OUT}{name}", []).append(float(values[name]))
         return {name: math.fsum(values) / len(values) for name, values in found.items()}
 
     def _add(self, log: Any, record: Record) -> None:

@@ -203,7 +203,7 @@ def _check(program: Program) -> None:
                                 help="return the loss first; further results are metrics"))  # fmt: skip
     params = {param.name: param for param in program.main.params}
     problems.extend(_untrainable(params[name]) for name in program.weights if not _is_trainable(params[name].dtype))
-    problems.extend(_clash(result) for result in results[1:] if result.name in RESERVED)
+    problems.extend(_clash(result) for result in results[1:] if _is_reserved(result.name))
     problems.extend(_complex(result) for result in results[1:] if result.type.dtype.is_complex)
     for result in results:
         problems.extend(_mispredicted(result, params) if result.name == PREDICTED else ())
@@ -242,9 +242,14 @@ def _mispredicted(result: Result, params: Mapping[str, Value]) -> list[Diagnosti
 PREDICTED = "predicted"
 """The result that is no metric; see spmdc/training/translate.py."""
 RESERVED = ("step", "seconds", "loss", "gradient_norm")
-"""The fields of a log line besides the metrics."""
+HELD_OUT = "held_out_"
+"""The fields of a log line besides the metrics, and what the names of those of held-out phrases begin with."""
+
+
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED or name.startswith(HELD_OUT)
 
 
 def _clash(result: Result) -> Diagnostic:
-    what = f"a metric is called {result.name}, which each step reports itself"
+    what = f"a metric is called {result.name}, which the log calls something of its own"
     return Diagnostic("E606", what, result.span, help="rename it")

@@ -49,6 +49,7 @@ def test_a_file_that_is_not_there_is_named(name: str, spmdc: Run) -> None:
         (PROGRAM.replace("loss: f32[]", "loss: f32[1]").replace("return -sum(probable * counted) / sum(counted)",
          "return expand_dims(-sum(probable * counted), 0)"), "the loss, a float scalar, and loss is f32[1]"),
         (PROGRAM.replace("right: f32[]", "seconds: f32[]"), "a metric is called seconds"),
+        (PROGRAM.replace("right: f32[]", "held_out_loss: f32[]"), "a metric is called held_out_loss"),
     ],
 )  # fmt: skip
 def test_a_program_that_cannot_be_trained_is_refused(program: str, said: str, tmp_path: Path) -> None:
