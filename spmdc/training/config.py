@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -273,7 +274,9 @@ class _Fields:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             self.read.wrong(path, f"{last(path)} is a list of names, and not {shown(value)}")
             return ()
-        for name in value:
+        for name, times in Counter(value).items():
+            if times > 1:
+                self.read.wrong(path, f"{name!r} is listed {times} times among the {last(path)}", "list it once")
             if name in known():
                 continue
             reason, help = why_not(name)

@@ -88,6 +88,7 @@ x = 0
             "'en_GB' is not among the locales: English is what phrases are translated into",
         ),
         (CONFIG.replace('file = "phrases.tsv"', 'locales = ["zh_Hans_CN"]'), "help: name zh_Hans"),
+        (CONFIG.replace('file = "phrases.tsv"', 'locales = ["de", "nl", "de"]'), "'de' is listed 2 times"),
         (CONFIG.replace('file = "phrases.tsv"', 'locales = ["root"]'), "there are no locales called 'root'"),
         (CONFIG.replace("[data]", "[data"), "is not TOML"),
         ("", "program is missing"),
