@@ -219,6 +219,6 @@ def last(path: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as messages show it."""
-    text = repr(value)
+    """A value as messages show it; truths as TOML writes them."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -95,7 +95,7 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
         ("flops = 1e12", "flops = 1e31", "5:1", "flops is 1e+31, and a number here is from 1e-30 to 1e+30"),
         ("bf16 = 2e12", "bf16 = 1e-31", "6:1", "bf16 is 1e-31, and a number here is from 1e-30 to 1e+30"),
         ("latency = 0", "latency = 1e-320", "17:1", "latency is 1e-320, and a number here is from 1e-30 to 1e+30"),
-        ("flops = 1e12", "flops = true", "5:1", "flops is a number above 0, and not True"),
+        ("flops = 1e12", "flops = true", "5:1", "flops is a number above 0, and not true"),
         ("flops = 1e12", "flop = 1e12", "5:1", "did you mean flops?"),
         ("flops = 1e12", "", "4:1", "flops is missing in device"),
         ("memory = 1024", "memory = 1.5", "8:1", "memory is a whole number above 0, and not 1.5"),

@@ -72,7 +72,7 @@ x = 0
             "warmup is at most 2,147,483,647 steps, and not 3,000,000,000",
         ),
         (CONFIG.replace("steps = 6", "steps = 3_000_000_000"), "steps is at most 2,147,483,647 steps"),
-        (CONFIG + "[consts]\nB = true\n", "B is a number, and not True"),
+        (CONFIG + "[consts]\nB = true\n", "B is a number, and not true"),
         (CONFIG + "[consts]\nB = nan\n", "B is a number, and not nan"),
         ("consts = 3\n" + CONFIG, "consts is a table, [consts]"),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
