@@ -65,7 +65,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         for array in data.values():
             file.write(_bytes(array))
 
-    path = folder / f"step-{checkpoint.step:08}.safetensors"
+    path = folder / _name(checkpoint.step)
     _remove_unfinished(folder)
     write_whole(path, write)
     _settle(folder)
@@ -81,18 +81,27 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint in the folder. Raises SpmdcError (E519) if it is damaged, which names the one before it."""
+    """The newest checkpoint in the folder. Raises SpmdcError (E519) if it is damaged, which names the one before it,
+    or if it is called as another."""
     files = checkpoint_files(folder)
     if not files:
         return None
     try:
-        return read_checkpoint(files[-1])
+        found = read_checkpoint(files[-1])
     except SpmdcError as problem:
-        (found,) = problem.diagnostics
+        (damage,) = problem.diagnostics
         before = f": {files[-2].name} is the one before it" if len(files) > 1 else ""
         raise SpmdcError(
-            Diagnostic(found.code, found.message, help=f"move it away, and the run continues without it{before}")
+            Diagnostic(damage.code, damage.message, help=f"move it away, and the run continues without it{before}")
         ) from None
+    if files[-1].name != _name(found.step):
+        raise error("E519", f"{files[-1]} holds step {found.step:,}, and not the one of its name",
+                    help=f"call it {_name(found.step)}, or move it away")  # fmt: skip
+    return found
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08}.safetensors"
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -80,6 +80,12 @@ def test_a_damaged_checkpoint_is_noticed(at: int, tmp_path: Path) -> None:
         newest_checkpoint(tmp_path)
 
 
+def test_a_checkpoint_that_is_called_as_another_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, 6).rename(tmp_path / "step-00000099.safetensors")
+    with pytest.raises(SpmdcError, match=r"E519.*99.safetensors holds step 6[\s\S]*call it step-00000006.safetensors"):
+        newest_checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"no", b"\xff" * 100, struct.pack("<Q", 2) + b"{}", struct.pack("<Q", 2) + b"[]"]
 )
