@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -80,7 +81,7 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
         training = Run(program, settings, feed)
     if is_first() and not options.json:
         print_diagnostics(training.trainer.warnings)
-    with training.alone(), interruptible():
+    with training.alone(), interruptible(partial(_goes_on, training.checkpoints) if is_alone else None):
         with progress("train", settings.steps) as advance, watch.step("train"):
             state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
         with progress("translate"), watch.step("translate"):
@@ -90,6 +91,14 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     shown = [Table((), _rows(training, said)), *([_by_language(training, said), _examples(said)] if said else [])]
     warnings = training.trainer.warnings if options.json else ()
     return finish(options, watch, shown, _figures(training, said), warnings)
+
+
+def _goes_on(checkpoints: Path) -> str:
+    from spmdc.training.checkpoints import checkpoint_files
+
+    files = checkpoint_files(checkpoints)
+    kept = f"goes on from {files[-1]}" if files else "begins anew, as there is no checkpoint yet"
+    return f"interrupted: the same command {kept}"
 
 
 def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:

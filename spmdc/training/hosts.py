@@ -104,6 +104,9 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         children = [_started(f"{address},{i},{count}", arguments, folder) for i in range(count)]
         try:
             failed = first_failure(children)
+        except KeyboardInterrupt:
+            print(f"\ninterrupted: {_ON}", file=sys.stderr)
+            raise
         finally:
             for child in children:
                 child.kill()

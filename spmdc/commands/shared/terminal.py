@@ -21,6 +21,7 @@ from spmdc.schemas import schema_id
 
 _STYLES = {"error": "\x1b[1;31m", "help": "\x1b[1;36m", "bold": "\x1b[1m"}
 _RESET = "\x1b[0m"
+_INTERRUPTED = 130
 
 
 def use_color(stream: TextIO) -> bool:
@@ -47,17 +48,38 @@ def write_error(text: str) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once. Python handles it only when native code returns, if ever."""
+def interruptible(last_words: Callable[[], str] | None = None) -> Iterator[None]:
+    """Lets Ctrl-C end the process at once, with `last_words` on stderr. Python handles it only when native code
+    returns, if ever; the words are said by a thread that the system's signal wakes."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = -1
+    if last_words is None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    else:
+        waits, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        threading.Thread(target=_end_when_woken, args=(waits, last_words), daemon=True).start()
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+        before = signal.set_wakeup_fd(wakes)
     try:
         yield
     finally:
+        if last_words is not None:
+            signal.set_wakeup_fd(before)
+            os.close(wakes)
         signal.signal(signal.SIGINT, handler)
+
+
+def _end_when_woken(waits: int, last_words: Callable[[], str]) -> None:
+    """Ends the process after its last words if it is interrupted, and not if nobody can wake this thread any more."""
+    while woken := os.read(waits, 1):
+        if woken[0] == signal.SIGINT:
+            write_error(f"\n{last_words()}")
+            os._exit(_INTERRUPTED)
+    os.close(waits)
 
 
 def drop(stream: TextIO) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -177,3 +178,24 @@ def test_without_a_terminal_nothing_is_shown(
         advance()
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
+
+
+_WAITS = """
+import time
+from spmdc.commands.shared.terminal import interruptible
+with interruptible(lambda: "left in between"):
+    pass
+with interruptible(lambda: "the last words"):
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_an_interruption_ends_a_command_with_its_last_words() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _WAITS], stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=30)[1]
+    assert (child.returncode, said) == (130, "\nthe last words\n")
