@@ -14,26 +14,29 @@ from typing import IO
 from ir.diagnostics import Source, Span, SpmdcError, error
 
 MAX_BYTES = 1 << 30
-"""The size of the largest file that is read, in bytes. Devices such as /dev/zero have no end."""
+"""The size of the largest text that is read, in bytes. Devices such as /dev/zero have no end."""
 _PART = 1 << 24
 
 
-def read_bytes(path: str | Path, help: str = "") -> bytes:
-    """The content of a file. Raises SpmdcError (E005, with `help` unless a file has a similar name; E004)."""
+def read_bytes(path: str | Path, help: str = "", *, most: float | None = None) -> bytes:
+    """The content of a file of at most that many bytes, or `MAX_BYTES`. Raises SpmdcError (E005, with `help` unless a
+    file has a similar name; E004)."""
     try:
         with open(path, "rb") as file:
-            return read_all(file, str(path))
+            return read_all(file, str(path), most)
     except OSError as problem:
         raise unreadable(path, problem, help) from None
 
 
-def read_all(file: IO[bytes], name: str) -> bytes:
-    """What is left to read in an open file. Raises OSError, or SpmdcError (E004) beyond `MAX_BYTES`."""
+def read_all(file: IO[bytes], name: str, most: float | None = None) -> bytes:
+    """What is left to read in an open file. Raises OSError, or SpmdcError (E004) beyond `most` bytes, or
+    `MAX_BYTES`."""
     parts: list[bytes] = []
+    most = MAX_BYTES if most is None else most
     while part := file.read(_PART):
         parts.append(part)
-        if sum(map(len, parts)) > MAX_BYTES:
-            raise error("E004", f"{name} has more than {MAX_BYTES:,} bytes", help="name a smaller file")
+        if sum(map(len, parts)) > most:
+            raise error("E004", f"{name} has more than {most:,} bytes", help="name a smaller file")
     return b"".join(parts)
 
 

@@ -8,6 +8,7 @@ its bytes detects damage. Arrays are stored whole, so a run can continue on a me
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import struct
@@ -106,7 +107,7 @@ def _name(step: int) -> str:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint. Raises SpmdcError (E005, E519) if it cannot be read, is no checkpoint, or is damaged."""
-    content = read_bytes(path)
+    content = read_bytes(path, most=math.inf)
     try:
         (length,) = struct.unpack_from("<Q", content)
         header, data = json.loads(content[8 : 8 + length]), memoryview(content)[8 + length :]

@@ -140,7 +140,7 @@ class Run:
     def _step(self, state: State, n: int) -> tuple[State, Record]:
         began = time.perf_counter()
         state, results = self.trainer.step(state, self.feed.at(n))
-        names = ("loss", *(r.name for r in self.program.main.results[1:]), "gradient_norm")
+        names = ("loss", *(r.name for r in self.program.main.results[1:]), "gradient_norm", "update_norm")
         numbers = {name: np.asarray(results[name]).tolist() for name in names if name in results}
         return state, {"step": n + 1, **numbers, "seconds": round(time.perf_counter() - began, 4)}
 
@@ -223,17 +223,23 @@ class Run:
         return [name for name, value in last.items() if name not in ("step", "seconds") and not isinstance(value, list)]
 
     def _require_finite(self, record: Record, state: State, n: int) -> None:
-        """Raises SpmdcError (E520) if the loss or its gradient is not finite, with the op that caused it."""
-        wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(record[name])]
+        """Raises SpmdcError (E520) if the loss, its gradient or the update is not finite, with the op that caused it or
+        the optimizer."""
+        wrong = [name for name in ("loss", "gradient_norm", "update_norm") if not math.isfinite(record[name])]
         if not wrong:
             return
-        weights = {name: whole(array) for name, array in state[0].items()}
-        faults = (first_fault(self.program, {**weights, **part}) for part in self.feed.parts_of(n))
-        fault = next(filter(None, faults), None)
         self.save(state, n)
         path = checkpoint_files(self.checkpoints)[-1]
         kept = f"{path} has the weights before that step"
         what = f"the {wrong[0].replace('_', ' ')} is {record[wrong[0]]} in step {n + 1:,}"
+        if wrong[0] == "update_norm":
+            help = "a larger eps of adam, or a lower rate: another run, in another folder (out)"
+            with self.config.at("optimizer"):
+                message = f"{what}: the loss and the gradient are finite, and what the optimizer makes of them is not"
+                raise error("E520", message, notes=[kept], help=help)
+        weights = {name: whole(array) for name, array in state[0].items()}
+        faults = (first_fault(self.program, {**weights, **part}) for part in self.feed.parts_of(n))
+        fault = next(filter(None, faults), None)
         if fault is None:
             raise error("E520", what, notes=[kept, "evaluated op by op, the program has no such number: the sums that "
                         "devices make are others"])  # fmt: skip

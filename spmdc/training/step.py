@@ -89,9 +89,10 @@ class Trainer:
         norm = optax.tree.norm(slopes)
         updates, remembered = self._optimizer.update(slopes, memory, weights)
         after = (optax.apply_updates(weights, updates), remembered)
-        is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        change = optax.tree.norm(updates)
+        is_finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(change)
         kept = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, (weights, memory))
-        return kept, {"loss": loss, **metrics, "gradient_norm": norm}
+        return kept, {"loss": loss, **metrics, "gradient_norm": norm, "update_norm": change}
 
     def _in_parts(self, of_weights: dict[str, Any]) -> dict[str, Any]:
         """The weights, or gradients, as they are updated: those that are replicated along the update's axis are split
@@ -101,7 +102,8 @@ class Trainer:
         return {n: _constrained(array, self._updated[n]) for n, array in of_weights.items()}
 
     def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
-        """The loss, the metrics and the gradient: means over the parts of the batch, computed one after the other."""
+        """The loss, the metrics and the gradient: means over the parts of the batch, computed one after the other. The
+        gradients of 16-bit weights are added up in f32: what is added to a sum of many would be rounded away."""
         differentiate = jax.value_and_grad(self._measured, has_aux=True)
         if self._accumulate == 1:
             (loss, metrics), slopes = differentiate(weights, batch)
@@ -111,9 +113,10 @@ class Trainer:
             (loss, metrics), slopes = differentiate(weights, part)
             return jax.tree.map(jnp.add, total, slopes), (loss, metrics)
 
-        total, (losses, metrics) = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, weights), batch)
+        nothing = jax.tree.map(lambda w: jnp.zeros_like(w, dtype=jnp.promote_types(w.dtype, jnp.float32)), weights)
+        total, (losses, metrics) = jax.lax.scan(add, nothing, batch)
         mean = jax.tree.map(lambda x: jnp.mean(x, 0, dtype=jnp.float32), (losses, metrics))
-        return *mean, jax.tree.map(lambda x: x / self._accumulate, total)
+        return *mean, jax.tree.map(lambda x, w: (x / self._accumulate).astype(w.dtype), total, weights)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -241,7 +244,7 @@ def _mispredicted(result: Result, params: Mapping[str, Value]) -> list[Diagnosti
 
 PREDICTED = "predicted"
 """The result that is no metric; see spmdc/training/translate.py."""
-RESERVED = ("step", "seconds", "loss", "gradient_norm")
+RESERVED = ("step", "seconds", "loss", "gradient_norm", "update_norm")
 HELD_OUT = "held_out_"
 """The fields of a log line besides the metrics, and what the names of those of held-out phrases begin with."""
 

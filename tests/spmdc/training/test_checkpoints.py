@@ -43,6 +43,11 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.arrays[name], array)
 
 
+def test_a_checkpoint_may_be_larger_than_any_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spmdc.files.MAX_BYTES", 16)
+    assert read_checkpoint(write(tmp_path, 12)).step == 12
+
+
 def test_the_file_is_in_the_format_that_others_read(tmp_path: Path) -> None:
     content = write(tmp_path, 1).read_bytes()
     (length,) = struct.unpack("<Q", content[:8])

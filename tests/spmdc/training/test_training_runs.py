@@ -107,6 +107,29 @@ def test_parts_of_a_batch_one_after_the_other_are_the_batch(tmp_path: Path) -> N
     np.testing.assert_allclose(record["gradient_norm"], optax.tree.norm(mean), rtol=1e-4)
 
 
+def test_gradients_of_16_bit_weights_are_added_up_in_f32(tmp_path: Path) -> None:
+    """512 parts with the gradient 1: in bf16, the sum would end at 256."""
+    program = """
+    const B = 1, T = 12
+    def main(w: bf16[4] = 0, source: s32[B, T], target: s32[B, T]) -> (loss: f32[]) {
+      return sum(convert(w, dtype=f32)) + 0 * f32(sum(source) + sum(target))
+    }"""
+    run = run_of(written(tmp_path, "accumulate = 512\n" + CONFIG, program))
+    _, record = run._step(run._state()[0], 0)
+    assert record["gradient_norm"] == 2
+
+
+def test_an_update_that_is_not_finite_is_not_made(tmp_path: Path) -> None:
+    """Adam divides by the root of a slope that is 0, and its eps."""
+    problem = diagnostics_of(written(tmp_path, CONFIG.replace(_ADAM, f"{_ADAM}eps = 0\n")))
+    assert "E520" in problem
+    assert "the update norm is nan in step 1" in problem
+    assert "a larger eps" in problem
+    state, begun = run_of(tmp_path / "train.toml")._state()
+    assert begun == 0
+    assert all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(state))
+
+
 def test_a_run_goes_on_from_its_checkpoint_also_on_another_mesh_and_with_more_steps(tmp_path: Path) -> None:
     config = written(tmp_path)
     whole = train(config)
