@@ -193,9 +193,11 @@ def travels(op: Op) -> bool:
 
 
 def cost_of_regions(op: Op, inside: Sequence[float], each_turn: float = 0.0) -> float:
-    """The cost of running the regions of an op, from the cost of each: a loop's in each iteration, and the most
-    expensive branch of a choice."""
-    return trips_of(op) * (each_turn + sum(inside)) if is_loop(op) else max(inside, default=0.0)
+    """The cost of running the regions of an op, from the cost of each: a loop's in each iteration, its condition once
+    more, and the most expensive branch of a choice."""
+    if is_loop(op):
+        return trips_of(op) * (each_turn + sum(inside)) + inside[0]
+    return max(inside, default=0.0)
 
 
 def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float], times: Mapping[Op, OpTime] | None) -> float:

@@ -119,14 +119,15 @@ def _runs_of_ops(
     region: Region, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime], runs: int = 1
 ) -> Iterator[tuple[Op, int]]:
     """The ops that run in a region, and how often if the region runs `runs` times. A choice has the ops of its slowest
-    branch, and a loop is included itself if its iterations have an overhead."""
+    branch, the condition of a loop runs once more than its body, and a loop is included itself if its iterations have an
+    overhead."""
     for op in region.ops:
         if is_loop(op):
             each = runs * trips_of(op)
             if turn_seconds(machine, op):
                 yield op, each
-            for inside in op.regions:
-                yield from _runs_of_ops(inside, machine, functions, times, each)
+            for inside, once_more in zip(op.regions, (runs, 0), strict=True):
+                yield from _runs_of_ops(inside, machine, functions, times, each + once_more)
         elif op.regions:
             longest = longest_branch(op, machine, functions, times)
             yield from _runs_of_ops(longest, machine, functions, times, runs)

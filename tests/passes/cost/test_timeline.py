@@ -51,12 +51,15 @@ def main(a: f32[64@x, 64], w: f32[64, 64@x]) -> (r: f32[64@x, 64]) {
 
 
 def test_of_a_loop_the_first_turn_is_there_and_the_loop_takes_all() -> None:
+    """The condition runs once more than the body."""
     on = machine("tpu-v3")
     executions = timeline(partitioned(LOOP), on)
     (loop,) = (e for e in executions if e.turns == 5)
     inside = [e for e in executions if e.depth == 1]
     assert inside
-    assert loop.seconds == pytest.approx(5 * (ends(tuple(inside)) - loop.begin), rel=1e-9)
+    asked = sum(e.seconds for e in inside if e.op in loop.op.regions[0].ops)
+    assert asked
+    assert loop.seconds == pytest.approx(5 * (ends(tuple(inside)) - loop.begin) + asked, rel=1e-9)
 
 
 def test_ops_of_one_level_run_one_after_another_but_for_what_travels() -> None:
@@ -85,3 +88,16 @@ def test_calls_of_calls_are_followed_up_to_a_bound() -> None:
     text = f"mesh (x=2)\ndef main(a: f32[64@x]) -> (r: f32[64]) {{ return f0(a) }}\n{functions}\n"
     program = partitioned(text + "def f24(a: f32[64]) -> (r: f32[64]) { return tanh(a) }")
     assert len(timeline(program, machine("tpu-v3"))) < 2 * MOST
+
+
+def test_what_a_condition_sends_it_sends_once_more_than_the_body_runs() -> None:
+    program = spmdc.parse("""
+    mesh (x=4)
+    def main(a: f32[16@x, 16]) -> (o: f32[16@x, 16]) {
+      z = while(z: f32[16@x, 16] = a, trip_count=10) cond { return sum(z) < 100 } do { return z + 1 }
+      return z
+    }""")
+    q = spmdc.partition(program)
+    assert [(c.kind, c.bytes, c.count) for c in q.collectives()] == [("all_reduce", 6, 11)]
+    assert q.received_bytes() == spmdc.plan(program).cost().received == 66
+    assert sum(e.times for e in roofline(q.program, machine("tpu-v3")).executed if e.op.name == "all_reduce") == 11
