@@ -119,8 +119,8 @@ def _runs_of_ops(
     region: Region, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime], runs: int = 1
 ) -> Iterator[tuple[Op, int]]:
     """The ops that run in a region, and how often if the region runs `runs` times. A choice has the ops of its slowest
-    branch, the condition of a loop runs once more than its body, and a loop is included itself if its iterations have an
-    overhead."""
+    branch, and the condition of a loop runs once more than its body. A loop is included itself if its iterations have
+    an overhead."""
     for op in region.ops:
         if is_loop(op):
             each = runs * trips_of(op)
