@@ -5,21 +5,26 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import jax
+from jax.sharding import PartitionSpec, auto_axes
 
 from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.program import Program, Result, Value
 from lowering.jax.module import Written, has_64_bits, write_annotated
 from lowering.jax.running import checked_arguments, load
+from lowering.jax.versions import ShardingTypeError
 from lowering.jax.writer import Annotation
 from spmdc.arguments import program_of
-from spmdc.frontends.jax.annotations import annotated, current_mesh
+from spmdc.frontends.jax.annotations import annotated, current_mesh, is_importing
 from spmdc.frontends.jax.draws import drawn_bits
+from spmdc.frontends.jax.shardings import is_explicit
+
+_replicated: Any = PartitionSpec
 
 
 def as_jax(program: Program) -> JaxProgram:
@@ -75,10 +80,29 @@ class JaxProgram:
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         given = self.__signature__.bind(*arrays, **named).args
         with jax.enable_x64(True) if has_64_bits(self.program) else nullcontext():
-            ends = self.program.main
-            placed = map(self._placed, ends.params, checked_arguments(self.program, given))
-            results = [*map(self._placed, ends.results, self._function(*placed))]
+            results = self._computed(checked_arguments(self.program, given))
         return self._results(*results) if self._results is not None else results[0] if results else ()
+
+    def _computed(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The results. On a mesh with Explicit axes, only they have the types that JAX finds: the types of values in
+        between would be annotations that nobody wrote. Raises JAX's ShardingTypeError if it finds none in `spmdc.jit`,
+        which then leaves all to the partitioner; elsewhere they are replicated."""
+        mesh = jax.sharding.get_abstract_mesh()
+        if not is_explicit(mesh):
+            return self._placed_and_computed(*arrays)
+        try:
+            types = [x.sharding for x in jax.eval_shape(self._placed_and_computed, *arrays)]
+        except ShardingTypeError:
+            if is_importing():
+                raise
+            types = [_replicated()] * len(self.program.main.results)
+        results: Sequence[Any] = auto_axes(self._placed_and_computed, out_sharding=types)(*arrays)
+        return results
+
+    def _placed_and_computed(self, *arrays: Any) -> list[Any]:
+        ends = self.program.main
+        placed = map(self._placed, ends.params, arrays)
+        return list(map(self._placed, ends.results, self._function(*placed)))
 
     def _placed(self, end: Value | Result, x: Any) -> Any:
         return x if end.sharding is None else self._annotated(x, Annotation(end.sharding))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -17,6 +18,7 @@ from ir.manual import has_manual
 from ir.program import Program, all_ops
 from spmdc.verification.differences import differences
 
+P: Any = PartitionSpec
 SHIPPED = sorted((Path(spmdc.__file__).parent / "programs").glob("*.spmd"))
 PROGRAMS = sorted((Path(__file__).parents[2] / "programs").glob("*.spmd"))
 
@@ -165,3 +167,51 @@ def test_random_bits_are_jaxs_however_they_are_traced_and_stay_one_op_where_they
     gradient = spmdc.gradient(program, ["a"])
     assert [op.name for op in all_ops(gradient) if op.name in ("random_bits", "xor", "while")] == ["random_bits"]
     np.testing.assert_array_equal(spmdc.partition(gradient).simulate(a, data)[0], np.where(kept, 2 * a, 0))
+
+
+_AMBIGUOUS = """
+mesh (d=4, m=2)
+def main(x: f32[8@d, 16], w: f32[16, 32@m], v: f32[32@m, 16]) -> (y: f32[8@d, 16], s: f32[]) {
+  y = dynamic_update_slice(matmul(relu(matmul(x, w)), v), zeros([1, 16]), 2, 0)
+  return y, sum(y)
+}
+"""
+"""JAX does not find the type of the second product, which is split along what it sums over."""
+
+
+def _on(kind: AxisType) -> Any:
+    return jax.make_mesh((4, 2), ("d", "m"), axis_types=(kind,) * 2)
+
+
+@pytest.mark.parametrize(
+    "text", [_AMBIGUOUS, _AMBIGUOUS.replace("relu(matmul(x, w))", "replicate(relu(matmul(x, w)))")]
+)
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_values_in_a_program_have_no_types_on_explicit_axes(text: str, is_placed: bool) -> None:
+    """A mesh with Explicit axes sends what one with Auto axes sends, but for results: these have types."""
+    program = spmdc.parse(text)
+    function, inputs = spmdc.as_jax(program), spmdc.random_inputs(program, integers=True)
+    wanted, sent = spmdc.evaluate(program, *inputs), list[int]()
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = _on(kind)
+        specs = (P("d"), P(None, "m"), P("m")) if is_placed else (P(),) * 3
+        arrays = [jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(inputs, specs, strict=True)]
+        loss: Any = lambda *a: function(*a).s  # noqa: E731
+        step = spmdc.jit(jax.grad(loss, (1, 2)) if is_placed else loss, mesh=mesh)
+        sent.append(step.partitioned(*arrays).received_bytes())
+        found = spmdc.jit(lambda *a: function(*a), mesh=mesh)(*arrays)
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert sent[0] == sent[1]
+
+
+def test_a_program_runs_in_jax_where_types_would_be_ambiguous() -> None:
+    program = spmdc.parse(_AMBIGUOUS)
+    function, inputs = spmdc.as_jax(program), spmdc.random_inputs(program, integers=True)
+    mesh = _on(AxisType.Explicit)
+    specs = (P("d"), P(None, "m"), P("m"))
+    arrays = [jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(inputs, specs, strict=True)]
+    with jax.set_mesh(mesh):
+        for call in (function, jax.jit(lambda *a: function(*a))):
+            for got, want in zip(call(*arrays), spmdc.evaluate(program, *inputs), strict=True):
+                np.testing.assert_array_equal(got, want)
