@@ -181,7 +181,8 @@ def test_without_a_terminal_nothing_is_shown(
 
 
 _WAITS = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell has its background jobs ignore it.
 from spmdc.commands.shared.terminal import interruptible
 with interruptible(lambda: "left in between"):
     pass
