@@ -1,7 +1,7 @@
-"""How notebooks display objects whose drawing code is in higher packages.
+"""How notebooks, prompts and Hypothesis display objects whose drawing code is in higher packages.
 
-IPython calls an object's `_repr_html_`. Programs and shardings have one, and the code that draws them registers
-itself."""
+They call an object's `_repr_html_` or `_repr_pretty_`. Programs and shardings have these, and the code that draws them
+registers itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 _Drawer = TypeVar("_Drawer", bound=Callable[[Any], str])
 _DRAWERS: dict[type, Callable[[Any], str]] = {}
+_WRITERS: dict[type, Callable[[Any], str]] = {}
 
 
 class Drawn:
@@ -21,6 +22,11 @@ class Drawn:
         draw = _DRAWERS.get(type(self))
         return draw(self) if draw is not None else None
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Called by IPython for its prompt, and by Hypothesis for an example on which a property fails."""
+        write = _WRITERS.get(type(self), repr)
+        printer.text(write(self))
+
 
 def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
     """Registers the decorated function, which returns HTML."""
@@ -28,6 +34,16 @@ def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
     def register(draw: _Drawer) -> _Drawer:
         _DRAWERS[kind] = draw
         return draw
+
+    return register
+
+
+def writes(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
+    """Registers the decorated function, which returns what prompts show."""
+
+    def register(write: _Drawer) -> _Drawer:
+        _WRITERS[kind] = write
+        return write
 
     return register
 

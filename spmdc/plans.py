@@ -205,8 +205,10 @@ def strategies(
     the cheapest first. Raises SpmdcError (E601; E413 if the op has no factors)."""
     require(isinstance(op, Op), "strategies are those of an op", op, "program.main.body.ops has some")
     fits = isinstance(shardings, Sequence) and all(isinstance(sharding, Sharding) for sharding in shardings)
-    fits = fits and len(shardings) == len(op.operands)
-    require(fits, f"the shardings are one for each of {len(op.operands)} operands", shardings)
+    fits = fits and [sharding.rank for sharding in shardings] == [v.type.rank for v in op.operands]
+    fits = fits and len({sharding.mesh for sharding in shardings}) <= 1
+    message = f"the shardings are one for each of {len(op.operands)} operands, of its rank, and on one mesh"
+    require(fits, message, shardings)
     if memory_limit is not None:
         require_memory_limit(memory_limit)
     rule = factor_rule(op)

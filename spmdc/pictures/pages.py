@@ -9,8 +9,8 @@ from html import escape
 from types import MappingProxyType
 from typing import Protocol
 
-from ir.notebooks import Lines, draws
-from ir.program import Program
+from ir.notebooks import Lines, draws, writes
+from ir.program import Program, all_ops
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
 from spmdc.pictures.picture import picture
@@ -38,6 +38,13 @@ def _of_sharding(sharding: Sharding) -> str:
 @draws(Program)
 def _of_program(source: Program) -> str:
     return program(source.summary, print_program(source, locations=False))
+
+
+@writes(Program)
+def _at_a_prompt(source: Program) -> str:
+    """A program that is not longer than a page as it is written, such as one on which a property fails."""
+    is_short = sum(1 for _ in all_ops(source)) <= _OPEN
+    return print_program(source, locations=False).rstrip() if is_short else repr(source)
 
 
 @draws(Lines)

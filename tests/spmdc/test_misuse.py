@@ -12,6 +12,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import spmdc
+from ir.mesh import Mesh
+from ir.sharding import Sharding
 
 _PROGRAM = spmdc.parse("""
 mesh (x=4)
@@ -24,6 +26,7 @@ _PLAN = spmdc.plan(_PROGRAM)
 _PARTITIONED: Any = spmdc.partition(_PROGRAM)
 _PRODUCT = next(op for op in _PROGRAM.main.body.ops if op.label == "product")
 _SHARDINGS = [v.sharding for v in _PLAN.program.main.params[:2]]
+_VECTOR, _ELSEWHERE = (Sharding.replicate(mesh, rank) for mesh, rank in ((_PROGRAM.mesh, 1), (Mesh((("z", 2),)), 2)))
 _SPEC: Any = PartitionSpec
 _INPUTS = spmdc.random_inputs(_PROGRAM, integers=True)
 _api: Any = spmdc
@@ -141,6 +144,8 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a callback without a name": (lambda: _api.register_callback(3, _function), "by name, and not 3"),
     "strategies of nothing": (lambda: _api.strategies(None, []), "program.main.body.ops"),
     "too few shardings": (lambda: _api.strategies(_PRODUCT, []), "one for each of 2 operands"),
+    "shardings of another rank": (lambda: _api.strategies(_PRODUCT, [_SHARDINGS[0], _VECTOR]), "of its rank"),
+    "shardings of two meshes": (lambda: _api.strategies(_PRODUCT, [_SHARDINGS[0], _ELSEWHERE]), "on one mesh"),
     "shardings of JAX": (lambda: _api.strategies(_PRODUCT, [_SPEC("x")] * 2), "one for each of 2 operands"),
     "a picture of a spec": (lambda: _api.picture(_SPEC("x")), "partitioned.picture(name)"),
     "bytes as a program": (lambda: _api.parse(b"def main()"), "spmdc.load(path)"),

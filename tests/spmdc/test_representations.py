@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis.vendor.pretty import pretty
+
 import spmdc
 from spmdc.comparison.compare import Comparison
-from spmdc.frontends.spmd import parse
+from spmdc.frontends.spmd import parse, print_program
 
 
 def test_programs_and_all_that_is_made_of_them_are_shown_in_a_short_line() -> None:
@@ -35,3 +37,12 @@ def test_a_sharding_is_shown_in_a_short_line() -> None:
         "<Sharding [-] partial over y on mesh (x=4, y=2)>",
         "<Sharding [-] on mesh (x=4, y=2)>",
     ]
+
+
+def test_hypothesis_and_prompts_show_a_short_program_as_it_is_written() -> None:
+    body = "".join(f"  v{i + 1} = tanh(v{i})\n" for i in range(120))
+    long = parse(f"mesh (x=4)\ndef main(v0: f32[8@x]) -> f32[8] {{\n{body}  return v120\n}}")
+    short = parse("mesh (x=4)\ndef main(a: f32[8@x]) -> f32[8] { return tanh(a) }")
+    assert pretty(short) == print_program(short, locations=False).rstrip()
+    assert pretty(long) == repr(long)
+    assert pretty(short.main.params[0].sharding) == "<Sharding [x] on mesh (x=4)>"
