@@ -86,10 +86,10 @@ class Trainer:
         weights, memory = state
         loss, metrics, slopes = self._differentiated(weights, batch)
         weights, slopes = self._in_parts(weights), self._in_parts(slopes)
-        norm = optax.tree.norm(slopes)
+        norm = _norm(slopes)
         updates, remembered = self._optimizer.update(slopes, memory, weights)
         after = (optax.apply_updates(weights, updates), remembered)
-        change = optax.tree.norm(updates)
+        change = _norm(updates)
         is_finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(change)
         kept = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, (weights, memory))
         return kept, {"loss": loss, **metrics, "gradient_norm": norm, "update_norm": change}
@@ -117,6 +117,11 @@ class Trainer:
         total, (losses, metrics) = jax.lax.scan(add, nothing, batch)
         mean = jax.tree.map(lambda x: jnp.mean(x, 0, dtype=jnp.float32), (losses, metrics))
         return *mean, jax.tree.map(lambda x, w: (x / self._accumulate).astype(w.dtype), total, weights)
+
+
+def _norm(of_weights: Mapping[str, Any]) -> Any:
+    """The norm over all weights. Squares and sums of 16-bit numbers are in f32: in f16, 65,504 is the largest."""
+    return optax.tree.norm(jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), of_weights))
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

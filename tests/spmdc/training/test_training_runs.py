@@ -119,6 +119,30 @@ def test_gradients_of_16_bit_weights_are_added_up_in_f32(tmp_path: Path) -> None
     assert record["gradient_norm"] == 2
 
 
+def test_a_step_of_f16_weights_is_made_whose_sum_of_squares_f16_lacks(tmp_path: Path) -> None:
+    program = """
+    const B = 1, T = 12, N = 100000
+    def main(w: f16[N] = 0, source: s32[B, T], target: s32[B, T]) -> (loss: f32[]) {
+      return sum(convert(w, dtype=f32)) + 0 * f32(sum(source) + sum(target))
+    }"""
+    run = run_of(written(tmp_path, CONFIG.replace("rate = 0.01", "rate = 1.0"), program))
+    (weights, _), record = run._step(run._state()[0], 0)
+    np.testing.assert_allclose(weights["w"], -1, rtol=1e-2)
+    np.testing.assert_allclose((record["gradient_norm"], record["update_norm"]), math.sqrt(100_000), rtol=1e-2)
+
+
+def test_the_norms_of_f16_gradients_and_updates_whose_squares_are_0_in_f16_are_above_0(tmp_path: Path) -> None:
+    program = """
+    const B = 1, T = 12
+    def main(w: f16[4] = 0, source: s32[B, T], target: s32[B, T]) -> (loss: f32[]) {
+      return 0.0001 * sum(convert(w, dtype=f32)) + 0 * f32(sum(source) + sum(target))
+    }"""
+    config = CONFIG.replace('"adam"', '"sgd"').replace("rate = 0.01", "rate = 1.0")
+    run = run_of(written(tmp_path, config, program))
+    _, record = run._step(run._state()[0], 0)
+    np.testing.assert_allclose((record["gradient_norm"], record["update_norm"]), 2e-4, rtol=1e-2)
+
+
 def test_an_update_that_is_not_finite_is_not_made(tmp_path: Path) -> None:
     """Adam divides by the root of a slope that is 0, and its eps."""
     problem = diagnostics_of(written(tmp_path, CONFIG.replace(_ADAM, f"{_ADAM}eps = 0\n")))
