@@ -19,6 +19,8 @@ _RANGE = 1e-30, 1e30
 _KEY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _HEADER = re.compile(r"\s*(?P<open>\[\[?)\s*(?P<name>[\w.\- \"']+?)\s*\]")
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)")
+_LONG = re.compile(r"[=\[,]\s*(?P<number>[+-]?\d[\d_]{4300,}+)(?![.eE])")
+"""An integer of more digits than Python reads, the only one that tomllib has no error of its own for."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,20 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise _not_toml(source, str(problem), kind) from None
+    except ValueError:
+        raise _not_toml(source, f"an integer has more than 4,300 digits {_at_long(text)}", kind) from None
     except RecursionError:
         raise error(kind.code, f"{path} nests deeper than any {kind.what} needs") from None
     return TomlReader(source, kind), table
+
+
+def _at_long(text: str) -> str:
+    """The place of the first integer that is too long, as tomllib's errors have theirs; empty if it is not found."""
+    found = _LONG.search(text)
+    if found is None:
+        return ""
+    start = found.start("number")
+    return f"(at line {text.count(chr(10), 0, start) + 1}, column {start - text.rfind(chr(10), 0, start)})"
 
 
 def _not_toml(source: Source, problem: str, kind: TomlKind) -> SpmdcError:

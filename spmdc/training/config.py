@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +29,7 @@ _PARTS = ("b1", "b2", "momentum")
 _WHOLE = ("factored_from",)
 _MOST_STEPS = 2**31 - 1
 """Steps are counted as s32."""
+_LARGEST = sys.float_info.max
 _SHARED = ("name", "schedule", "rate", "warmup")
 _PLACING = ("split",)
 
@@ -239,8 +240,9 @@ class _Fields:
         """Numbers, as they are: the program says which are integers."""
         table = self._any(path, whole)
         for key, value in table.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                self.read.wrong(f"{path}.{key}", f"{key} is a number, and not {shown(value)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
+                self.read.wrong(f"{path}.{key}", f"{key} is a number, and not {shown(value)}",
+                                f"from {-_LARGEST:.2g} to {_LARGEST:.2g}")  # fmt: skip
         return dict(table)
 
     def _any(self, path: str, whole: Mapping[str, Any]) -> Mapping[str, Any]:

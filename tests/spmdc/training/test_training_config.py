@@ -74,6 +74,8 @@ x = 0
         (CONFIG.replace("steps = 6", "steps = 3_000_000_000"), "steps is at most 2,147,483,647 steps"),
         (CONFIG + "[consts]\nB = true\n", "B is a number, and not true"),
         (CONFIG + "[consts]\nB = nan\n", "B is a number, and not nan"),
+        (CONFIG + f"[consts]\nB = {'9' * 400}\n", "B is a number, and not 9999"),
+        (CONFIG + f"[consts]\nB = {'9' * 400}\n", "help: from -1.8e+308 to 1.8e+308"),
         ("consts = 3\n" + CONFIG, "consts is a table, [consts]"),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
         (CONFIG.replace('"constant"', '"constant"\nwarmup = -1'), "warmup is a whole number from 0 on, and not -1"),
@@ -98,6 +100,21 @@ def test_contradictions_are_reported(text: str, said: str, tmp_path: Path) -> No
     with pytest.raises(SpmdcError) as failed:
         config(tmp_path, text)
     assert said in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("written_as", "column"),
+    [("B = {}", 5), ("B = +{}", 5), ('B = ["1", {}]', 11), ("B = {{ x = {} }}", 11)],
+)
+def test_an_integer_of_more_digits_than_python_reads_has_a_place(written_as: str, column: int, tmp_path: Path) -> None:
+    text = f"{CONFIG}[consts]\nC = {'1' * 5001}.5\n{written_as.format('1_2' * 2500)}\n"
+    with pytest.raises(SpmdcError) as failed:
+        config(tmp_path, text)
+    (found,) = failed.value.diagnostics
+    assert found.span is not None
+    assert found.code == "E606"
+    assert "is not TOML: an integer has more than 4,300 digits" in found.message
+    assert (found.span.line, found.span.column) == (text.count("\n"), column)
 
 
 def test_consts_are_floats_and_negative_where_those_of_the_program_are(tmp_path: Path) -> None:
