@@ -45,8 +45,11 @@ class Protocol(LanguageServerProtocol):
             return None
         if self._shutdown:
             return JsonRpcInvalidRequest(f"{method} after {types.SHUTDOWN}")
-        if self._workspace is None:
-            return JsonRpcServerNotInitialized(f"{method} before initialize") if method != types.INITIALIZE else None
+        is_initialized = self._workspace is not None
+        if method == types.INITIALIZE:
+            return JsonRpcInvalidRequest(f"a second {method}") if is_initialized else None
+        if not is_initialized:
+            return JsonRpcServerNotInitialized(f"{method} before initialize")
         uri = getattr(getattr(params, "text_document", None), "uri", None)
         if uri is None or method == types.TEXT_DOCUMENT_DID_OPEN or unquote(uri) in self.workspace.text_documents:
             return None

@@ -33,30 +33,38 @@ class Server(LanguageServer):
     def __init__(self) -> None:
         super().__init__("spmdc", __version__, protocol_cls=Protocol)
         self.documents: dict[str, Document] = {}
+        """By unquoted URI, as the workspace of pygls has them."""
         self._published: dict[str, types.PublishDiagnosticsParams] = {}
         self._reader = ThreadPoolExecutor(1, "reader")
 
     def open(self, uri: str, text: str) -> None:
         """Takes the text of a document that was opened or edited."""
-        if uri not in self.documents:
+        key = unquote(uri)
+        if key not in self.documents:
             folder, _, name = unquote(urlparse(uri).path).rpartition("/")
             around = (folder or "/") if urlparse(uri).scheme == "file" else None
             publish = partial(self._publish, uri)
-            self.documents[uri] = Document(name or uri, around, self._reader, publish, self.failed)
-        self.documents[uri].edit(text)
+            self.documents[key] = Document(name or uri, around, self._reader, publish, self.failed)
+        self.documents[key].edit(text)
 
     def close(self, uri: str) -> None:
         """Ends all work on a document, and takes back its diagnostics."""
-        self.documents.pop(uri).close()
-        self._published.pop(uri, None)
-        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+        self.document(uri).close()
+        del self.documents[unquote(uri)]
+        last = self._published.pop(unquote(uri), None)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(last.uri if last else uri, []))
+
+    def document(self, uri: str) -> Document:
+        """An open document. An editor may write its URI in another way than when it opened it: with `%20`, or a
+        space."""
+        return self.documents[unquote(uri)]
 
     async def _publish(self, uri: str, analysis: Analysis) -> None:
         """Publishes the diagnostics of the latest version, unless the editor has them."""
         version = self.workspace.get_text_document(uri).version
         found = types.PublishDiagnosticsParams(uri, problems(analysis, uri), version)
-        if found != self._published.get(uri):
-            self._published[uri] = found
+        if found != self._published.get(unquote(uri)):
+            self._published[unquote(uri)] = found
             self.text_document_publish_diagnostics(found)
         if _refreshes_hints(self.client_capabilities):
             self.workspace_inlay_hint_refresh(None)
@@ -102,19 +110,19 @@ def _closed(server: Server, params: types.DidCloseTextDocumentParams) -> None:
 
 @SERVER.feature(types.TEXT_DOCUMENT_HOVER)
 async def _hover(server: Server, params: types.HoverParams) -> types.Hover | None:
-    analysis = await server.documents[params.text_document.uri].analysis()
+    analysis = await server.document(params.text_document.uri).analysis()
     return await hover(analysis, analysis.lines.place(params.position))
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_INLAY_HINT)
 async def _hints(server: Server, params: types.InlayHintParams) -> list[types.InlayHint]:
-    return inlay_hints(await server.documents[params.text_document.uri].analysis(), params.range)
+    return inlay_hints(await server.document(params.text_document.uri).analysis(), params.range)
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_DEFINITION)
 async def _definition(server: Server, params: types.DefinitionParams) -> types.Location | None:
     uri = params.text_document.uri
-    analysis = await server.documents[uri].analysis()
+    analysis = await server.document(uri).analysis()
     found = defined_at(analysis, analysis.lines.place(params.position))
     if found is None:
         return None
@@ -127,7 +135,7 @@ async def _definition(server: Server, params: types.DefinitionParams) -> types.L
 @SERVER.feature(types.TEXT_DOCUMENT_REFERENCES)
 async def _references(server: Server, params: types.ReferenceParams) -> list[types.Location]:
     uri = params.text_document.uri
-    analysis = await server.documents[uri].analysis()
+    analysis = await server.document(uri).analysis()
     found = defined_at(analysis, analysis.lines.place(params.position))
     places = analysis.names.of(found) if found is not None else []
     is_first = found is not None and analysis.is_own(found) and not params.context.include_declaration
@@ -137,7 +145,7 @@ async def _references(server: Server, params: types.ReferenceParams) -> list[typ
 
 @SERVER.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
 async def _prepare_rename(server: Server, params: types.PrepareRenameParams) -> types.Range | None:
-    analysis = await server.documents[params.text_document.uri].analysis()
+    analysis = await server.document(params.text_document.uri).analysis()
     place = analysis.lines.place(params.position)
     found = analysis.names.at(place)
     return analysis.lines.range(found.span) if found is not None and defined_at(analysis, place) else None
@@ -146,7 +154,7 @@ async def _prepare_rename(server: Server, params: types.PrepareRenameParams) -> 
 @SERVER.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
 async def _rename(server: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
     uri = params.text_document.uri
-    analysis = await server.documents[uri].analysis()
+    analysis = await server.document(uri).analysis()
     found = defined_at(analysis, analysis.lines.place(params.position))
     if found is None:
         return None
@@ -158,12 +166,12 @@ async def _rename(server: Server, params: types.RenameParams) -> types.Workspace
 
 @SERVER.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
 async def _symbols(server: Server, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    return outline(await server.documents[params.text_document.uri].analysis())
+    return outline(await server.document(params.text_document.uri).analysis())
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["@", "=", "("]))
 async def _completion(server: Server, params: types.CompletionParams) -> types.CompletionList:
-    document = server.documents[params.text_document.uri]
+    document = server.document(params.text_document.uri)
     lines = Lines(document.text)
     place = lines.place(params.position)
     return complete(await document.recent(), lines.before(place), place)
@@ -172,7 +180,7 @@ async def _completion(server: Server, params: types.CompletionParams) -> types.C
 @SERVER.feature(types.TEXT_DOCUMENT_FORMATTING)
 async def _format(server: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
     """The text in the standard layout; a text that does not parse stays as it is."""
-    analysis = await server.documents[params.text_document.uri].analysis()
+    analysis = await server.document(params.text_document.uri).analysis()
     try:
         text = format_source(analysis.text)
     except SpmdcError:

@@ -351,6 +351,27 @@ def test_requests_before_initialize_and_after_shutdown_are_refused() -> None:
     assert editor.exit() == 0
 
 
+def test_a_second_initialize_is_refused_and_changes_nothing(editor: Editor, planned: str) -> None:
+    params = {"processId": None, "rootUri": None, "capabilities": {"general": {"positionEncodings": ["utf-8"]}}}
+    assert refused(editor, "initialize", params) == (-32600, "a second initialize")
+    assert "N = 64" in hover(editor, planned, PROGRAM, "h: f32[^N, 32]")
+    assert editor.shown == []
+
+
+def test_a_document_is_the_same_with_a_space_in_its_uri_or_a_code_for_it(editor: Editor) -> None:
+    coded = editor.open("a%20b.spmd", PROGRAM.replace("return o\n", "return missing\n"))
+    spaced = coded.replace("%20", " ")
+    assert len(editor.diagnostics(coded)) == 1
+    assert "N = 64" in hover(editor, spaced, PROGRAM, "h: f32[^N, 32]")
+    editor.edit(spaced, PROGRAM.replace("const N = 64", "const N = 32"))
+    assert "N = 32" in hover(editor, coded, PROGRAM, "h: f32[^N, 32]")
+    editor.close(spaced)
+    asked = {"textDocument": {"uri": coded}, "position": {"line": 0, "character": 0}}
+    assert refused(editor, "textDocument/hover", asked) == (-32602, f"{coded} is not open")
+    assert editor.published[coded][-1] == []
+    assert editor.shown == []
+
+
 def test_what_is_asked_of_a_document_that_was_closed_is_refused(editor: Editor) -> None:
     uri = editor.open("closed.spmd", PROGRAM)
     for _ in range(2):
