@@ -3,50 +3,62 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Iterator, Sequence
 
+from ir.host import HostFunction
 from ir.ops.layout import is_annotation
-from ir.program import Program, Region, Value
+from ir.program import Attr, Op, Program, Region, Value, callee_of, callees_first
 
 
 def fingerprint_of(program: Program) -> str:
-    """A hash of the ops, the types and the initial values. Names, comments, the mesh and annotations do not change it,
-    except in manual regions, whose types are those of shards."""
-    told = hashlib.sha256()
-    for function in program.functions.values():
-        told.update(f"def {function.name}\n".encode())
-        for line in _Listing().lines(function.body):
-            told.update(f"{line}\n".encode())
+    """A hash of what main's results are computed by, of types and of initial values. What no result depends on, the
+    order of lines and of functions, names inside, comments, the mesh and annotations do not change it; in manual
+    regions the mesh does, as types there are those of shards.
+
+    Each value's hash is made of its op's and of its operands' hashes, so that the time is linear in the program.
+    """
+    bodies: dict[str, str] = {}
+    for function in callees_first(program):
+        bodies[function.name] = _Hashes(bodies).of_region(function.body)
     begun = [(param.name, str(program.weights.get(param.name))) for param in program.main.params]
-    told.update(f"{begun} {[result.name for result in program.main.results]}".encode())
-    return told.hexdigest()[:16]
+    return _hash(bodies[program.entry], begun, [result.name for result in program.main.results])[:16]
 
 
-class _Listing:
-    """The ops of a function in lines, with numbers for names."""
+class _Hashes:
+    """The hashes of the values in a function, where `bodies` are those of the functions that it calls."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[Value, int] = {}
-        self._next = itertools.count()
+    def __init__(self, bodies: dict[str, str]) -> None:
+        self._bodies = bodies
+        self._values: dict[Value, str] = {}
 
-    def lines(self, region: Region) -> Iterator[str]:
-        yield self._defined(region.params)
+    def of_region(self, region: Region, depth: int = 0) -> str:
+        """The hash of what a region returns. A parameter is told from those around it by its number, and by how deep
+        the region is nested. An op without results is there for its effect, and such ops have an order."""
+        for number, param in enumerate(region.params):
+            self._values[param] = _hash("parameter", depth, number, param.type)
+        effects: list[str] = []
         for op in region.ops:
             if is_annotation(op):
-                self._numbers[op.result] = self._numbers[op.operands[0]]
+                self._values[op.result] = self._values[op.operands[0]]
                 continue
-            attributes = sorted((name, str(value)) for name, value in op.attrs.items())
-            yield f"{self._defined(op.results)} = {op.name}({self._used(op.operands)}) {attributes}"
-            for inner in op.regions:
-                yield "{"
-                yield from self.lines(inner)
-                yield "}"
-        yield f"return {self._used(region.results)}"
+            whole = self._of_op(op, depth)
+            self._values.update((value, _hash(whole, i)) for i, value in enumerate(op.results))
+            effects.extend([] if op.results else [whole])
+        params = [str(param.type) for param in region.params]
+        return _hash(params, [self._values[value] for value in region.results], effects)
 
-    def _defined(self, values: Sequence[Value]) -> str:
-        self._numbers.update(zip(values, self._next, strict=False))
-        return ", ".join(f"{self._numbers[value]}: {value.type}" for value in values)
+    def _of_op(self, op: Op, depth: int) -> str:
+        function = callee_of(op)
+        attributes = {**op.attrs, "function": self._bodies[function]} if function is not None else op.attrs
+        written = [(name, _written(attributes[name])) for name in sorted(attributes)]
+        operands = [self._values[value] for value in op.operands]
+        inside = [self.of_region(region, depth + 1) for region in op.regions]
+        return _hash(op.name, written, operands, inside, [str(value.type) for value in op.results])
 
-    def _used(self, values: Sequence[Value]) -> str:
-        return ", ".join(str(self._numbers[value]) for value in values)
+
+def _written(value: Attr) -> str:
+    """An attribute in full. A function on the host is its name: where it is in memory differs between processes."""
+    return value.name if isinstance(value, HostFunction) else str(value)
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
