@@ -19,8 +19,9 @@ _RANGE = 1e-30, 1e30
 _KEY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _HEADER = re.compile(r"\s*(?P<open>\[\[?)\s*(?P<name>[\w.\- \"']+?)\s*\]")
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)")
-_LONG = re.compile(r"[=\[,]\s*(?P<number>[+-]?\d[\d_]{4300,}+)(?![.eE])")
-"""An integer of more digits than Python reads, the only one that tomllib has no error of its own for."""
+_MOST_DIGITS = 4300
+"""Of an integer that Python reads or writes in decimal. For one with more, tomllib has no error of its own."""
+_LONG = re.compile(rf"[=\[,]\s*(?P<number>[+-]?\d[\d_]{{{_MOST_DIGITS},}}+(?![.eE])|0[xob][\da-fA-F_]{{3500,}}+)")
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,22 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
     source = Source(str(path), text)
     try:
         table = tomllib.loads(text)
+        if _has_long(table):
+            raise ValueError
     except tomllib.TOMLDecodeError as problem:
         raise _not_toml(source, str(problem), kind) from None
     except ValueError:
-        raise _not_toml(source, f"an integer has more than 4,300 digits {_at_long(text)}", kind) from None
+        raise _not_toml(source, f"an integer has more than {_MOST_DIGITS:,} digits {_at_long(text)}", kind) from None
     except RecursionError:
         raise error(kind.code, f"{path} nests deeper than any {kind.what} needs") from None
     return TomlReader(source, kind), table
+
+
+def _has_long(value: object) -> bool:
+    """Whether there is an integer, written in hexadecimal or such, that messages could not show in decimal."""
+    if isinstance(value, dict | list):
+        return any(map(_has_long, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and value.bit_length() > _MOST_DIGITS * math.log2(10)
 
 
 def _at_long(text: str) -> str:

@@ -104,10 +104,13 @@ def test_contradictions_are_reported(text: str, said: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("written_as", "column"),
-    [("B = {}", 5), ("B = +{}", 5), ('B = ["1", {}]', 11), ("B = {{ x = {} }}", 11)],
+    [("B = {}", 5), ("B =  {}", 6), ('B = ["1", {}]', 11), ("B = {{ x = {} }}", 11)],
 )
-def test_an_integer_of_more_digits_than_python_reads_has_a_place(written_as: str, column: int, tmp_path: Path) -> None:
-    text = f"{CONFIG}[consts]\nC = {'1' * 5001}.5\n{written_as.format('1_2' * 2500)}\n"
+@pytest.mark.parametrize("number", ["1_2" * 2500, f"0x{'f' * 6000}"])
+def test_an_integer_of_more_digits_than_python_reads_has_a_place(
+    written_as: str, column: int, number: str, tmp_path: Path
+) -> None:
+    text = f"{CONFIG}[consts]\nC = {'1' * 5001}.5\n{written_as.format(number)}\n"
     with pytest.raises(SpmdcError) as failed:
         config(tmp_path, text)
     (found,) = failed.value.diagnostics
