@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 
 from ir.diagnostics import Diagnostic, error, require
@@ -49,7 +50,7 @@ class Plan:
     sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
 
     `source` is the program that it is a plan for, `options` those that it was planned with, and `decided` the
-    strategies that were not left to the cost model, by the ops of the propagated program.
+    strategies that were not left to the cost model, by what tells the planned ops apart.
     """
 
     program: Program
@@ -58,7 +59,7 @@ class Plan:
     options: PartitionOptions
     warnings: tuple[Diagnostic, ...]
     timings: Mapping[str, float]
-    decided: Mapping[Op, str] = field(default_factory=dict[Op, str])
+    decided: Mapping[object, str] = field(default_factory=dict[object, str])
     made: MadePlan | None = None
     """The planner's own form of this plan, so that it need not be read again."""
 
@@ -275,7 +276,7 @@ def choices_for(plan: Plan, value: str) -> Choices:
     if made.strategy not in rows:
         choices.append(_as_made(asked.plan, made))
     choices.sort(key=lambda c: (bool(c.excluded) and not c.excess, c.excess, c.seconds))
-    choices = [_followed(plan, op, choice) if i < _MOST_FOLLOWED else choice for i, choice in enumerate(choices)]
+    choices = [_followed(plan, asked.key, choice) if i < _MOST_FOLLOWED else choice for i, choice in enumerate(choices)]
     rules = tuple(str(query.rule) for query in queries)
     return Choices(value, op.name, rules, tuple(choices), tuple(_never_split(op, queries)), asked.copies)
 
@@ -289,13 +290,14 @@ def _as_made(plan: Plan, made: Op) -> Choice:
     return Choice(made.strategy, tuple(spelled[:n]), tuple(spelled[n:]), seconds, seconds, None, 0, is_chosen=True)
 
 
-def _followed(plan: Plan, op: Op, choice: Choice) -> Choice:
-    """The choice with the time that the program takes with it."""
+def _followed(plan: Plan, key: object, choice: Choice) -> Choice:
+    """The choice with the time that the program takes with it, if it can have it."""
     if choice.is_chosen:
         return replace(choice, total=plan.cost().seconds, excluded="")
     if choice.excluded and not choice.excess:
         return choice
-    return replace(choice, total=_planned(plan, {**plan.decided, op: choice.strategy}, set()).cost().seconds)
+    again = _planned(plan, {**plan.decided, key: choice.strategy})
+    return replace(choice, total=again.plan.cost().seconds) if key in again.met else choice
 
 
 def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
@@ -315,6 +317,7 @@ class _Asked:
 
     plan: Plan
     op: Op
+    key: object
     made: Op
     queries: _Queries
     copies: int
@@ -323,15 +326,15 @@ class _Asked:
 def _asked(plan: Plan, value: str) -> _Asked:
     """What was asked for the op that makes a value of the plan. A planned op keeps its attributes, but not always the
     names of its results."""
-    asked: dict[int, _Queries] = {}
-    again = _planned(plan, plan.decided, set(), asked)
-    ops = list(all_ops(again.program))
+    again = _planned(plan, plan.decided)
+    ops = list(all_ops(again.plan.program))
     made = [op for op in ops if any(v.name == value for v in op.results)]
     for op in made:
-        queries = asked.get(id(op.attrs))
+        queries = again.asked.get(id(op.attrs))
         if queries is not None:
             copies = sum(other.attrs is op.attrs for other in ops)
-            return _Asked(again, queries[0][1][0].op, op, queries, copies)
+            asked = queries[0][1][0].op
+            return _Asked(again.plan, asked, again.key(asked), op, queries, copies)
     if made:
         help_text = "reshards and loops have none"
         if is_reshard(made[0]) and made[0].cause is not None:
@@ -368,26 +371,41 @@ def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[Stra
     return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
 
 
-def _planned(
-    plan: Plan,
-    decided: Mapping[Op, str],
-    met: set[Op],
-    asked: dict[int, _Queries] | None = None,
-) -> Plan:
-    """The same program planned again, with strategies that are decided for some ops; those that have them are added to
-    `met`, and what each op was asked to `asked`, by the ids of the attributes."""
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan made anew, what each op was asked, by the ids of its attributes, and which decisions ops could meet."""
+
+    plan: Plan
+    asked: Mapping[int, _Queries]
+    met: AbstractSet[object]
+    own: AbstractSet[int]
+
+    def key(self, op: Op) -> object:
+        return _key(self.own, op)
+
+
+def _key(own: AbstractSet[int], op: Op) -> object:
+    """What tells an op apart in every planning: its attributes, which copies share, or, if planning made it from
+    another op, its names."""
+    return id(op.attrs) if id(op.attrs) in own else (op.name, op.label)
+
+
+def _planned(plan: Plan, decided: Mapping[object, str]) -> _Planned:
+    """The same program planned again, with strategies that are decided for some ops."""
     if not plan.propagated.reasons and plan.source.stage == "global" and plan.propagated.program is plan.source:
         help_text = "edit its text, or plan the program that it is for"
         raise error("E413", "the plan was read from a text, and cannot be made anew", help=help_text)
-    mesh = plan.program.mesh
+    mesh, own = plan.program.mesh, {id(op.attrs) for op in all_ops(plan.propagated.program)}
+    asked: dict[int, _Queries] = {}
+    met = set[object]()
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op
-        if asked is not None:
-            asked.setdefault(id(op.attrs), []).append((selector, queries))
-        if op not in decided:
+        asked.setdefault(id(op.attrs), []).append((selector, queries))
+        chosen = decided.get(_key(own, op)) if decided else None
+        if chosen is None:
             return None
-        wanted = read_strategy((mesh,), decided[op], None)
+        wanted = read_strategy((mesh,), chosen, None)
         candidates = ((query.rule, each) for query in queries for each in selector.candidates(query))
         fitting = [
             (rule, each)
@@ -396,27 +414,31 @@ def _planned(
         ]
         if not fitting:
             return None
-        met.add(op)
+        met.add(_key(own, op))
         return min(fitting, key=lambda found: (found[1].excess, found[1].seconds))
 
     state = Compilation(plan.propagated.program, plan.propagated)
-    done = run(state, (MakePlan(plan.options, decide if decided or asked is not None else None),))
-    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
+    done = run(state, (MakePlan(plan.options, decide),))
+    made = replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
+    return _Planned(made, asked, met, own)
 
 
 def replaced(plan: Plan, value: str, strategy: str) -> Plan:
     """The plan with another strategy for an op. Raises SpmdcError (E101, E309, E413, E601)."""
     require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
     asked = _asked(plan, value)
-    decided, met = {**plan.decided, asked.op: strategy}, set[Op]()
-    found = _planned(plan, decided, met)
-    missing = next((op for op in decided if op not in met), None)
-    if missing is not None:
-        name = value if missing is asked.op else missing.label
-        known = ", ".join(repr(c.strategy) for c in choices_for(plan, name).choices)
-        message = f"the op that makes {missing.label!r} has no strategy {decided[missing]!r}"
+    decided = {**plan.decided, asked.key: strategy}
+    found = _planned(plan, decided)
+    if asked.key not in found.met:
+        choices = choices_for(plan, value).choices
+        known = ", ".join(repr(c.strategy) for c in choices if c.total is not None)
+        message = f"the op that makes {value!r} has no strategy {strategy!r}"
         raise error("E413", message, help=f"it has {known}")
-    return replace(found, decided=decided)
+    lost = next((chosen for key, chosen in decided.items() if key not in found.met), None)
+    if lost is not None:
+        message = f"with {strategy!r} for {value!r}, the op for which {lost!r} was chosen before cannot have it"
+        raise error("E413", message, help="explain lists what it can have")
+    return replace(found.plan, decided=decided)
 
 
 # Differences.

@@ -3,7 +3,7 @@ strategy requires, and every reshard's steps lead from its operand's sharding to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, SpmdcError
@@ -154,14 +154,13 @@ class _Checker:
             self.add(op, f"{op.name} has no such factors as its strategy {op.strategy!r} names", self.rules(op))
             return
         fault = self.fault(op, rule, spelled)
+        if not fault:
+            group, pending = self.pending(op, rule, spelled)
+            fault = self.fault_of_rotation(rule, spelled, group, pending)
+            if not fault:
+                self.sides(op, *self.shardings_of(op, rule, spelled, group, pending))
         if fault:
             self.add(op, f"the strategy {op.strategy!r} of {op.name}: {fault}", f"its factors: {rule}")
-            return
-        for (operands, results), pending in self.ways(op, rule, spelled):
-            given = [self.shardings.of(v) for v in op.operands]
-            if [v.partial for v in given] == [v.partial for v in operands] or pending is None:
-                self.sides(op, operands, results)
-                return
 
     def sides(self, op: Op, operands: Sequence[ClosedSharding], results: Sequence[ClosedSharding]) -> None:
         """Adds one error for all operands and results that are sharded otherwise than the strategy requires."""
@@ -201,7 +200,7 @@ class _Checker:
         found = shardings_under(rule, dict(spelled.factors), (), (), self.sub_axes)
         if found is None:
             return "its shards would be no boxes"
-        if windowed is not None and (fault := self.fault_of_loop(op, rule, windowed, *found)):
+        if windowed is not None and (fault := self.fault_of_loop(op, rule, windowed)):
             return fault
         to = spelled.candidates_to
         if to is not None and results_of_candidates(rule, dict(spelled.factors), to, found[1]) is None:
@@ -214,45 +213,45 @@ class _Checker:
     def are_known(self, axes: Axes) -> bool:
         return all(axis in self.sub_axes.rank for axis in axes)
 
-    def fault_of_loop(
-        self,
-        op: Op,
-        rule: FactorRule,
-        windowed: WindowedEinsum,
-        operands: Sequence[ClosedSharding],
-        results: Sequence[ClosedSharding],
-    ) -> str:
-        """Why parts of the op cannot rotate so; empty if they can. Its operands and results are given as they are
-        sharded without a loop."""
+    def fault_of_loop(self, op: Op, rule: FactorRule, windowed: WindowedEinsum) -> str:
+        """Why parts of the op cannot rotate so, however it is sharded; empty if they can."""
         factor, axes, i = windowed.factor, windowed.axes, windowed.rotating
         if not partitioning_of(op).in_parts:
             return f"{op.name} is not computed part by part"
-        if i is not None and i >= len(operands):
+        if i is not None and i >= len(op.operands):
             return f"{op.name} has no operand {i}"
         if not self.are_known(axes) or len(set(axes)) < len(axes):
             return f"its parts rotate over {_UNKNOWN_PARTS}"
         if (factor,) not in (rule.results[0] if i is None else rule.operands[i]):
             tensor = "its result" if i is None else f"operand {i}"
             return f"{tensor} has no dim {factor_letter(factor)}, of which parts are to rotate"
+        return ""
+
+    def fault_of_rotation(self, rule: FactorRule, spelled: Spelled, group: Sequence[int], pending: Partial) -> str:
+        """Why no parts can rotate around the devices with these reductions pending; empty if they can, or none do."""
+        windowed = spelled.windowed
+        found = shardings_under(rule, dict(spelled.factors), group, pending, self.sub_axes)
+        if windowed is None or found is None:
+            return ""
+        (operands, results), axes, i = found, set(windowed.axes), windowed.rotating
         if i is None:
-            pending = {a for a, kind in results[0].partial if kind == "sum"}
-            return "" if pending >= set(axes) else "sums rotate over axes over which no sum is pending"
-        if operands[i].used.intersection(axes):
+            summed = {a for a, kind in results[0].partial if kind == "sum"}
+            return "" if summed >= axes else "sums rotate over axes over which no sum is pending"
+        if operands[i].used & axes:
             return "its parts rotate over an axis that splits another dim of theirs"
-        distinct = results[0].used >= set(axes)
+        distinct = results[0].used >= axes
         return "" if distinct else "devices would add up the same in another order: results are not split over all axes"
 
-    def ways(
-        self, op: Op, rule: FactorRule, spelled: Spelled
-    ) -> Iterator[tuple[tuple[list[ClosedSharding], list[ClosedSharding]], Partial | None]]:
-        """How operands and results may be sharded under the strategy, each with the reductions that may be pending for
-        operands; the last way has none."""
+    def pending(self, op: Op, rule: FactorRule, spelled: Spelled) -> tuple[Sequence[int], Partial]:
+        """The operands for which reductions are pending, and these, as far as the op passes them on."""
         given = [self.shardings.of(v).partial for v in op.operands]
         for linearity in OPS[op.name].linearity(op):
-            pending = next((given[p] for p in linearity.group if given[p]), ())
-            if pending and all(kind in linearity.kinds for _, kind in pending):
-                yield self.shardings_of(op, rule, spelled, linearity.group, pending), pending
-        yield self.shardings_of(op, rule, spelled, (), ()), None
+            found = next((given[p] for p in linearity.group if given[p]), ())
+            if found and all(kind in linearity.kinds for _, kind in found):
+                operands, _ = self.shardings_of(op, rule, spelled, linearity.group, found)
+                if given == [v.partial for v in operands]:
+                    return linearity.group, found
+        return (), ()
 
     def shardings_of(
         self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], pending: Partial

@@ -32,8 +32,8 @@ class StepChecks:
             return "an axis is named twice"
         match step:
             case strided.Strided() | strided.Rotate() | strided.Retile():
-                ends = ((step.before, before), (step.after, after))
-                fits = all(self.is_tiling(shape, *end) for end in ends) and self.moves_digits(step)
+                ends, is_cut = ((step.before, before), (step.after, after)), not isinstance(step, strided.Retile)
+                fits = all(self.is_tiling(shape, *end, is_cut=is_cut) for end in ends) and self.moves_digits(step)
                 return "" if fits else "its digits, or what is pending, are others"
             case moves.Reorder(source, target):
                 orders = getattr(before, "order", None), getattr(after, "order", None)
@@ -57,9 +57,12 @@ class StepChecks:
             for here, there in zip(before.axes, after.axes, strict=True)
         )
 
-    def is_tiling(self, shape: Sequence[int], digits: StridedSharding, sharding: AnySharding) -> bool:
-        """Whether the shards of a tensor of that shape are those of the digits."""
+    def is_tiling(self, shape: Sequence[int], digits: StridedSharding, sharding: AnySharding, *, is_cut: bool) -> bool:
+        """Whether the shards of a tensor of that shape are those of the digits. If they are cut into digits, or are
+        those of digits only, they have to be padded for that."""
         if not _is_possible(shape, digits):
+            return False
+        if (is_cut or isinstance(sharding, StridedSharding)) and not _is_padded(digits):
             return False
         if isinstance(sharding, StridedSharding):
             return sharding == digits
@@ -147,13 +150,18 @@ class StepChecks:
 
 
 def _is_possible(shape: Sequence[int], strided: StridedSharding) -> bool:
-    """Whether digits of these sizes make up the dims, and each is split over an axis as large as itself."""
+    """Whether the dims are at least as large as the tensor's, and each digit that is split as large as its axis."""
     if len(strided.dims) != len(shape) or len(strided.extents) != len(shape):
         return False
     digits = [digit for dim in strided.dims for digit in dim]
+    fit = all(m >= n for n, m in zip(shape, strided.extents, strict=True))
+    return fit and all(d.size > 0 and (d.axis is None or d.size == d.axis.size) for d in digits)
+
+
+def _is_padded(strided: StridedSharding) -> bool:
+    """Whether the dims are multiples of what their digits make up."""
     parts = [math.prod(digit.size for digit in dim) for dim in strided.dims]
-    fit = all(p > 0 and m >= n and m % p == 0 for n, m, p in zip(shape, strided.extents, parts, strict=True))
-    return fit and all(d.axis is None or d.size == d.axis.size for d in digits)
+    return all(m % p == 0 for m, p in zip(strided.extents, parts, strict=True))
 
 
 def _moves_axes(step: strided.Strided) -> bool:

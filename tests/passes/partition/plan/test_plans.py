@@ -468,6 +468,37 @@ def test_where_another_mesh_is_cut_is_in_a_plan_also_if_what_cuts_it_is_gone(cut
         np.testing.assert_array_equal(np.array(got), [2 * a, a + np.arange(12)])
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("3@x, 3@z", "3@(x, z, y), 3"),
+        ("3@(y, z, x), 3", "3@y, 3@z"),
+        ("16@(z, x), 5, 3", "16@z, 5, 3@(x, y)"),
+    ],
+)
+def test_a_plan_that_pads_shards_for_their_digits_is_the_same_when_read(before: str, after: str) -> None:
+    text = f"mesh (x=2, y=3, z=3)\ndef main(a: s32[{before}]) -> (r: s32[{after}]) {{ return a }}"
+    assert "retile" in same_when_read(spmdc.parse(text)).text()
+
+
+def test_a_plan_with_loops_over_what_is_pending_is_the_same_when_read() -> None:
+    program = spmdc.load(PROGRAMS[0].with_name("a_sum_that_a_product_takes_reduced_is_added_up_reduced.spmd"))
+    plan = spmdc.plan(program, windowed_einsum="always")
+    assert "sums rotate" in plan.text()
+    assert print_program(spmdc.partition(spmdc.parse(plan.text())).program) == print_program(
+        spmdc.partition(plan).program
+    )
+
+
+def test_every_strategy_that_an_op_is_said_to_have_it_can_get() -> None:
+    """Also ops that planning makes of others."""
+    plan = spmdc.plan(spmdc.load(PROGRAMS[0].with_name("dynamic_slice_at_a_constant_start.spmd")))
+    for choice in plan.explain("out").choices:
+        found = plan.replace("out", choice.strategy)
+        assert choice.total == pytest.approx(found.cost().seconds)
+        assert choice.strategy in {op.strategy for op in all_ops(found.program)}
+
+
 STRIDED = """
     mesh (x=2, y=2, z=2)
     def main(a: s32[4, 4@y], b: s32[4@y, 2@x]) -> (r: s32[4@(x,z), 2]) {
