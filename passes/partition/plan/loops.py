@@ -177,7 +177,10 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
                 best = _better(p, b, op, changed, best.once, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     stacks = _stacks(p, best, op)
-    return _better(p, b, op, {**best.carried, **stacks}, best.once, best) if stacks else best
+    for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
+        if stacked:
+            best = _better(p, b, op, {**best.carried, **stacked}, best.once, best)
+    return best
 
 
 def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
@@ -270,5 +273,5 @@ def _stacks(p: Planner, best: _Attempt, op: Op) -> Carried:
         if parts.is_linear and not parts.is_sum and now.is_plain:
             for sharding in _natural(best.trial.planner, parts):
                 if sharding.partial and not now.used.intersection(a for a, _ in sharding.partial):
-                    found[i] = _pending(p, now, sharding.partial)
+                    found.setdefault(i, _pending(p, now, sharding.partial))
     return found

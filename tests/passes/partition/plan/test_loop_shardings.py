@@ -407,3 +407,21 @@ def test_a_trial_that_is_given_up_would_not_have_been_kept(text: str, monkeypatc
     monkeypatch.setattr(loops, "_ROUNDING", 1e30)
     assert spmdc.plan(program).text() == soon
     assert given_up < len(planned)
+
+
+def test_of_two_stacks_one_alone_may_be_pending() -> None:
+    """The parts of the large one are worth reducing where they are made, those of the small one are not."""
+    text = """
+mesh (x=8)
+def main(a: f32[64@x, 65536]) -> (small: f32[6], large: f32[65536, 256]) {
+  n, s, r = while(i = 0, s = zeros(6), r = zeros([65536, 256]), trip_count=6) cond { return i < 6 } do {
+    m = a * f32(i)
+    column = reshape(reduce(m, dims=[0], kind=max), [65536, 1])
+    most = reshape(reduce(m, dims=[0, 1], kind=max), [1])
+    return i + 1, dynamic_update_slice(s, most, i), dynamic_update_slice(r, column, 0, i)
+  }
+  return s, r
+}
+"""
+    counts = {c.count for c in partitioned(text).collectives()}
+    assert counts == {1, 6}
