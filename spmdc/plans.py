@@ -276,7 +276,9 @@ def choices_for(plan: Plan, value: str) -> Choices:
     if made.strategy not in rows:
         choices.append(_as_made(asked.plan, made))
     choices.sort(key=lambda c: (bool(c.excluded) and not c.excess, c.excess, c.seconds))
-    choices = [_followed(plan, asked.key, choice) if i < _MOST_FOLLOWED else choice for i, choice in enumerate(choices)]
+    for i, choice in enumerate(choices):
+        if i < _MOST_FOLLOWED or choice.is_chosen:
+            choices[i] = _followed(plan, asked.key, choice)
     rules = tuple(str(query.rule) for query in queries)
     return Choices(value, op.name, rules, tuple(choices), tuple(_never_split(op, queries)), asked.copies)
 
@@ -334,7 +336,7 @@ def _asked(plan: Plan, value: str) -> _Asked:
         if queries is not None:
             copies = sum(other.attrs is op.attrs for other in ops)
             asked = queries[0][1][0].op
-            return _Asked(again.plan, asked, again.key(asked), op, queries, copies)
+            return _Asked(again.plan, asked, _key(again.own, asked), op, queries, copies)
     if made:
         help_text = "reshards and loops have none"
         if is_reshard(made[0]) and made[0].cause is not None:
@@ -379,9 +381,6 @@ class _Planned:
     asked: Mapping[int, _Queries]
     met: AbstractSet[object]
     own: AbstractSet[int]
-
-    def key(self, op: Op) -> object:
-        return _key(self.own, op)
 
 
 def _key(own: AbstractSet[int], op: Op) -> object:

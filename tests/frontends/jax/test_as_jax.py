@@ -192,11 +192,14 @@ def test_values_in_a_program_have_no_types_on_explicit_axes(text: str, is_placed
     program = spmdc.parse(text)
     function, inputs = spmdc.as_jax(program), spmdc.random_inputs(program, integers=True)
     wanted, sent = spmdc.evaluate(program, *inputs), list[int]()
+
+    def loss(*arrays: Any) -> Any:
+        return function(*arrays).s
+
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = _on(kind)
         specs = (P("d"), P(None, "m"), P("m")) if is_placed else (P(),) * 3
         arrays = [jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(inputs, specs, strict=True)]
-        loss: Any = lambda *a: function(*a).s  # noqa: E731
         step = spmdc.jit(jax.grad(loss, (1, 2)) if is_placed else loss, mesh=mesh)
         sent.append(step.partitioned(*arrays).received_bytes())
         found = spmdc.jit(lambda *a: function(*a), mesh=mesh)(*arrays)
