@@ -5,7 +5,9 @@ Manual regions and their collectives name axes of JAX's mesh, which has no parts
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from dataclasses import replace
 
 from ir.mesh import AxisRef, Mesh, merge_axes
@@ -18,6 +20,13 @@ from passes.rewrite import map_values
 def mesh_for_jax(program: Program) -> Mesh:
     """The default mesh in a form that JAX can have."""
     return Mesh(tuple(ProgramAxes(program).default.sizes.items()))
+
+
+def is_cut_like(old: Mesh, new: Mesh) -> bool:
+    """Whether parts of the axes of each mesh are axes, or parts of axes, of the other: (x=2, y=4) and (d=8) are cut
+    alike, and (x=2, y=3) and (x=3, y=2) are not."""
+    ends = sorted({end for mesh in (old, new) for end in itertools.accumulate(mesh.shape, operator.mul)})
+    return old.size == new.size and all(end % before == 0 for before, end in itertools.pairwise(ends))
 
 
 def on_mesh(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:

@@ -17,6 +17,7 @@ from ir.sharding import Sharding
 from ir.spelling.shardings import assign_devices, parse_sharding
 from lowering.jax.running import ensure_devices
 from lowering.jax.versions import abstract_mesh
+from spmdc.frontends.jax.meshes import is_cut_like, on_mesh
 from spmdc.frontends.stablehlo.names import identifier
 
 _spec: Any = PartitionSpec
@@ -120,10 +121,10 @@ def _is_device_assignment(given: Any) -> bool:
 def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
     """The sharding that a user's placement specifies for a value of that rank.
 
-    The placement is a `PartitionSpec`, a `NamedSharding` on the same mesh, None (replicated, like an empty
-    PartitionSpec), a string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, an spmdc
-    Sharding, or any of JAX's that replicates over as many devices as the mesh has, as that of a single one does. Raises
-    SpmdcError (E301 to E309); `what` names the value.
+    The placement is a `PartitionSpec`, a `NamedSharding` on this mesh or on one whose axes cut the same devices in the
+    same places, None (replicated, like an empty PartitionSpec), a string in HLO's or Shardy's spelling, GShard's device
+    assignment in nested lists, an spmdc Sharding, or any of JAX's that replicates over as many devices as the mesh has,
+    as that of a single one does. Raises SpmdcError (E301 to E309); `what` names the value.
     """
     if given is None:
         return Sharding.replicate(mesh, rank)
@@ -131,11 +132,13 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
         return given
     if isinstance(given, NamedSharding):
         own = mesh_of(given.mesh)
-        if own.axes != mesh.axes:
+        if own.axes != mesh.axes and is_cut_like(own, mesh):
+            return on_mesh(sharding_of(given.spec, own, rank, what), own, mesh)
+        if own.axes != mesh.axes and not (given.is_fully_replicated and own.size == mesh.size):
             raise error(
                 "E301",
                 f"{what} is placed on a mesh ({own}), and the function is partitioned over ({mesh})",
-                help="place all values on one mesh",
+                help="place all values on one mesh, or on meshes whose axes cut the devices in the same places",
             )
         given = given.spec
     if isinstance(given, PartitionSpec | str):

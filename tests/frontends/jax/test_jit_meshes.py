@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import spmdc
+from ir.diagnostics import SpmdcError
 from lowering.jax import ensure_devices
 from lowering.jax.versions import ShardingTypeError
 
@@ -316,3 +317,36 @@ def test_from_jax_types_arguments_as_their_shardings_say_on_explicit_axes() -> N
     assert seen == ["float32[16@x,8@y]"]
     assert [str(p.type) for p in program.main.params] == ["f32[16, 8]", "f32[8]", "f32[7]"]
     assert spmdc.partition(program).received_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spec", "taken"),
+    [
+        ({"d": 8}, P("d"), "f32[8@(x,y), 8]"),
+        ({"a": 2, "b": 4}, P("a"), "f32[8@x:(1)2, 8]"),
+        ({"a": 2, "b": 2, "c": 2}, P(("a", "b"), "c"), "f32[8@x, 8@y]"),
+        ({"c": 8, "one": 1}, P(None, "one"), "f32[8, 8]{replicated}"),
+    ],
+    ids=str,
+)
+def test_placements_on_other_meshes_of_the_same_devices(sizes: dict[str, int], spec: Any, taken: str) -> None:
+    types = (AxisType.Auto,) * len(sizes)
+    other = NamedSharding(jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=types), spec)
+    jitted: Any = spmdc.jit(lambda a, b: a * 3 + b.T, in_shardings=(NamedSharding(MESHES["auto"], P()), other))
+    np.testing.assert_array_equal(jitted(A, A), A * 3 + A.T)
+    assert f"of {taken}) -> (" in jitted.lower(A, A).partitioned.text()
+    annotated = spmdc.jit(lambda a: spmdc.shard(a * 2, other), mesh=MESHES["auto"])
+    np.testing.assert_array_equal(annotated(A), A * 2)
+
+
+def test_placements_on_a_mesh_that_cuts_the_devices_elsewhere() -> None:
+    meshes = [
+        jax.make_mesh(s, ("x", "y"), devices=jax.devices()[:6], axis_types=TYPES["auto"]) for s in ((2, 3), (3, 2))
+    ]
+    whole, first = (NamedSharding(meshes[1], P(*spec)) for spec in ((), ("x",)))
+    a, b = np.arange(12.0, dtype=np.float32), np.ones(12, np.float32)
+    np.testing.assert_array_equal(
+        spmdc.jit(jnp.add, in_shardings=(NamedSharding(meshes[0], P("x")), whole))(a, b), a + 1
+    )
+    with pytest.raises(SpmdcError, match="E301"):
+        spmdc.jit(jnp.add, in_shardings=(NamedSharding(meshes[0], P("x")), first))(a, b)
