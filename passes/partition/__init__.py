@@ -49,19 +49,22 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     lack of memory. `decide` may override the cost model for some ops.
 
     The cost model may send more bytes to save messages. So a program whose loops communicate, unless it is large, is
-    planned a second time for few bytes, and the plan by which devices receive less is returned. On a network, whose
-    message latencies are known, times decide.
+    planned a second time for few bytes, and a third time without whole loops if it has some; the plan by which
+    devices receive least is returned. On a network, whose message latencies are known, times decide.
     """
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
-    planner = Planner(propagated, resharder, options, decide=decide)
-    plan = plan_program(planner)
-    if not planner.has_sending_loops or options.machine.network or not bytes_received(plan):
+    first = Planner(propagated, resharder, options, decide=decide)
+    plan = plan_program(first)
+    if not first.has_sending_loops or options.machine.network or not bytes_received(plan):
         return plan
     if sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
         return plan
-    other = plan_program(Planner(propagated, resharder, options, decide=decide, saves_bytes=True, before=planner))
-    return min(plan, other, key=bytes_received)
+    plans = [plan, plan_program(Planner(propagated, resharder, options, decide=decide, saves_bytes=True, before=first))]
+    if first.has_whole_loops:
+        split = Planner(propagated, resharder, options, decide=decide, keeps_split=True, before=first)
+        plans.append(plan_program(split))
+    return min(plans, key=bytes_received)
 
 
 def read_plan(program: Program, options: PartitionOptions) -> Plan:

@@ -10,7 +10,9 @@ reduction, and nothing else uses it, that is tried too: gradients of layers that
 value that is carried reduced, and also used in the body, may be pending there, or reduced once for both.
 
 If one value is sharded differently, so are others that the body computes. These are tried too, until nothing gets
-cheaper.
+cheaper. Last of all, a loop that still communicates is tried whole: every device receives all that the iterations
+read, once, in front of the loop, and computes all of them. Many small iterations, each of which depends on the one
+before, are faster this way than with a message in each.
 """
 
 from __future__ import annotations
@@ -19,28 +21,31 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause, CauseKind
-from ir.program import Op, Region, Value
-from passes.cost.model import trips_of
+from ir.closure import reached
+from ir.ops.control import is_manual
+from ir.ops.layout import is_annotation
+from ir.program import Op, Region, Value, called_in, values_within, walk
+from passes.cost.model import UNKNOWN_TRIPS, trips_of
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.draft import TooSlowError
 from passes.partition.plan.loop_linearity import LinearParts
 from passes.partition.plan.partitioned_value import PartitionedValue
-from passes.partition.plan.planner import Planner, partitions_region
+from passes.partition.plan.planner import LoopChoice, Planner, partitions_region
 from passes.partition.plan.strategies import CLOSE
 from passes.partition.plan.trial import Trial
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
+_FEW_TRIPS = 2
+"""How often a loop of unknown length runs at least, for what is received once for all iterations to be worth it."""
 _ROUNDING = 1 + 1e-9
 """The relative difference between sums of seconds that is due to the order of addition only."""
 
 Carried = Mapping[int, ClosedSharding]
 """The sharding of each carried value, by its number."""
-
-Once = frozenset[Value]
-"""Results of a body that are carried reduced, and so are reduced once for all of their uses."""
 
 
 @partitions_region("while")
@@ -58,26 +63,28 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     key = op, tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
     known = p.loops.get(key)
     if known is not None:
-        _plan(p, b, op, *known)
+        _plan(p, b, op, known)
         return
     best = _search(p, b, op, wanted)
-    p.loops[key] = best.carried, best.once
+    p.loops[key] = best.choice
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
-        _plan(p, b, op, best.carried, best.once)
+        _plan(p, b, op, best.choice)
 
 
-def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
-    values, (condition, body) = p.values, op.regions
+def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
+    values, (condition, body), carried = p.values, op.regions, choice.carried
     suit: dict[Value, ClosedSharding] = {}
+    if choice.is_whole:
+        suit.update((v, _whole(v)) for region in op.regions for v in values_within(region))
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
     before = {value: values.wants.get(value) for value in suit}
     values.wants.update(suit)
     others, whole = values.reduced_once, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
-    values.reduced_once = others | (whole & once)
+    values.reduced_once = others | (whole & choice.once)
     trips, names = trips_of(op), [b.names.fresh(param.name) for param in body.params]
     with _iterations(p):
         operands = [
@@ -145,42 +152,74 @@ def _region(
 class _Attempt:
     """A loop planned in some shardings on trial, with its time."""
 
-    carried: Carried
-    once: Once
+    choice: LoopChoice
     trial: Trial
     seconds: float
+
+    @property
+    def carried(self) -> Carried:
+        return self.choice.carried
 
 
 def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     """Rounds of trials. A change is kept if it makes the loop cheaper. The body then computes values in other shardings
     than before, which are tried in the next round. If a loop needs no communication as it is, there are no further
     trials."""
-    best = _try(p, b, op, wanted, frozenset())
+    best = _try(p, b, op, LoopChoice(wanted))
     assert best is not None, "there is no limit"
     if _sends_nothing(p, best, op):
         return best
     p.whole.has_sending_loops = True
     changes = _changes(p, best, op)
     once = _pending_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
-    tried = [(wanted, best.once)]
+    tried = [best.choice]
     if once:
-        tried.append((wanted, once))
-        best = _better(p, b, op, wanted, once, best)
+        tried.append(LoopChoice(wanted, once))
+        best = _better(p, b, op, tried[-1], best)
     while changes:
         before = best
         for change in changes[:_MAX_TRIALS_IN_A_ROUND]:
             changed = {**best.carried, **change}
-            if changed == best.carried and best.once:
+            if changed == best.carried and best.choice.once:
                 changed = {**wanted, **change}
-            if (changed, best.once) not in tried and len(tried) <= _MAX_TRIALS:
-                tried.append((changed, best.once))
-                best = _better(p, b, op, changed, best.once, best)
+            choice = LoopChoice(changed, best.choice.once)
+            if choice not in tried and len(tried) <= _MAX_TRIALS:
+                tried.append(choice)
+                best = _better(p, b, op, choice, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     stacks = _stacks(p, best, op)
     for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
         if stacked:
-            best = _better(p, b, op, {**best.carried, **stacked}, best.once, best)
-    return best
+            best = _better(p, b, op, LoopChoice({**best.carried, **stacked}, best.choice.once), best)
+    if p.keeps_split or not _sends_inside(best, b) or _is_split_by_the_user(p, op):
+        return best
+    choice = LoopChoice({i: _whole(op.results[i]) for i in wanted}, is_whole=True)
+    is_known = isinstance(op.attrs.get("trip_count"), int)
+    whole = _better(p, b, op, choice, best, 1.0 if is_known else _FEW_TRIPS / UNKNOWN_TRIPS)
+    if whole is best or _sends_inside(whole, b):
+        return best
+    p.whole.has_whole_loops = True
+    return whole
+
+
+def _whole(value: Value) -> ClosedSharding:
+    return ClosedSharding.replicated(value.type.rank)
+
+
+def _is_split_by_the_user(p: Planner, op: Op) -> bool:
+    """Whether something in the loop, or in a function that it calls, is annotated or in a manual region."""
+    functions = p.program.functions
+    called = reached(
+        [name for region in op.regions for name in called_in(region)], lambda f: called_in(functions[f].body)
+    )
+    inside = chain(op.regions, (functions[name].body for name in called))
+    return any(is_annotation(inner) or is_manual(inner) for region in inside for inner in walk(region))
+
+
+def _sends_inside(attempt: _Attempt, b: RegionBuilder) -> bool:
+    """Whether the iterations of the loop communicate."""
+    draft = attempt.trial.draft
+    return draft.sends(draft.builder(b).ops[-1])
 
 
 def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
@@ -199,33 +238,31 @@ def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
     return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
 
 
-def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
+def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> frozenset[Value]:
     """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
     results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
     return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.values.partitioned[v].shardings)).partial)
 
 
-def _try(
-    p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, limit: float = math.inf
-) -> _Attempt | None:
-    """The loop planned in these shardings, on trial; None if it takes longer than the limit."""
+def _try(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float = math.inf) -> _Attempt | None:
+    """The loop planned in this way, on trial; None if it takes longer than the limit."""
     behind, resharder = 0.0, p.in_loops.resharder
-    for i, sharding in carried.items():
+    for i, sharding in choice.carried.items():
         result = op.results[i]
         if result in p.facts.needed:
             behind += resharder.plan(result.shape, result.dtype.nbytes, sharding, p.values.wanted(result)).seconds
     trial = Trial(p, max(0.0, limit - behind) * p.draft.runs(b))
     try:
-        _plan(trial.planner, trial.draft.builder(b), op, carried, once)
+        _plan(trial.planner, trial.draft.builder(b), op, choice)
     except TooSlowError:
         return None
-    return _Attempt(carried, once, trial, trial.seconds(b) + behind)
+    return _Attempt(choice, trial, trial.seconds(b) + behind)
 
 
-def _better(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, best: _Attempt) -> _Attempt:
-    """The loop planned in these shardings, if that takes less time than the best so far."""
-    limit = best.seconds * (1 - CLOSE)
-    new = _try(p, b, op, carried, once, limit * _ROUNDING)
+def _better(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt, share: float = 1.0) -> _Attempt:
+    """The loop planned in this way, if that takes less time than this share of that of the best so far."""
+    limit = best.seconds * share * (1 - CLOSE)
+    new = _try(p, b, op, choice, limit * _ROUNDING)
     return new if new is not None and new.seconds < limit else best
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
@@ -52,11 +53,21 @@ partitions_region = _CONTROL.of
 """Registers a function that plans these ops whole, with their regions."""
 
 
+class LoopChoice(NamedTuple):
+    """The sharding of each carried value of a loop, by its number; the results of its body that are carried reduced,
+    and so are reduced once for all of their uses; and whether all values in it are wanted whole on every device."""
+
+    carried: Mapping[int, ClosedSharding]
+    once: frozenset[Value] = frozenset()
+    is_whole: bool = False
+
+
 class Planner:
     """Plans one program: `functions.plan_program` begins with its entry.
 
-    In loops, a message counts its whole latency, unless the planner `saves_bytes`. A planner reuses what another one,
-    `before`, has found out about the same program. `decide` may override the cost model for some ops.
+    In loops, a message counts its whole latency, unless the planner `saves_bytes`. Loops whose iterations would
+    communicate may be computed whole on every device, unless the planner `keeps_split`. A planner reuses what another
+    one, `before`, has found out about the same program. `decide` may override the cost model for some ops.
     """
 
     def __init__(
@@ -67,16 +78,20 @@ class Planner:
         *,
         decide: Decide | None = None,
         saves_bytes: bool = False,
+        keeps_split: bool = False,
         before: Planner | None = None,
     ) -> None:
         self.program: Program = propagated.program
         self.options = options
         self.saves_bytes = saves_bytes
+        self.keeps_split = keeps_split
         self.sub_axes = resharder.sub_axes
         self.copied: Planner | None = None
         """The planner that this one is a copy of, if it plans something on trial."""
         self.has_sending_loops = False
         """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
+        self.has_whole_loops = False
+        """Whether some loop that is split otherwise may be computed whole on every device."""
         manual = axes_of_regions(self.program)
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
         apart = options.for_few_bytes() if saves_bytes else options.for_choices()
@@ -88,7 +103,7 @@ class Planner:
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = before.known_parts if before else {}
-        self.loops: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
+        self.loops: dict[object, LoopChoice] = {}
         """The decisions for loops, by the facts that they depend on."""
         self.versions = Versions(self.program)
         draft = Draft(self.shardings, self.versions, before.draft.spellings if before else {})

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ir.builder import Names, RegionBuilder
 from ir.ops import OPS
 from ir.ops.control import is_call
-from ir.program import Region, Value, walk
+from ir.program import Op, Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.draft import Draft
 from passes.partition.plan.partitioned_value import PartitionedValue
@@ -42,10 +42,12 @@ class _DraftOver(Draft):
 
     def sends_nothing(self) -> bool:
         """Whether nothing in it communicates, or calls a function that might."""
-        if self.sending:
-            return False
-        planned = (op for copied in self.copies.values() for op in walk(Region((), tuple(copied.ops), ())))
-        return not any(is_call(op) or OPS[op.name].family in ("host", "collective") for op in planned)
+        return not self.sending and not any(map(self.sends, (op for b in self.copies.values() for op in b.ops)))
+
+    def sends(self, op: Op) -> bool:
+        """Whether an op, or one inside it, communicates, or calls a function that might."""
+        planned = walk(Region((), (op,), ()))
+        return any(o in self.sending or is_call(o) or OPS[o.name].family in ("host", "collective") for o in planned)
 
     def keep(self) -> None:
         """Adds everything to the real draft."""

@@ -10,7 +10,7 @@ from ir.program import all_ops, walk
 from passes.optimize.loop_invariants import hoist_moves
 
 SUMS = """mesh (x=8)
-def main(a: f32[64@x, 6], b: f32[6, 4]) -> (total: f32[6, 4]) {
+def main(a: f32[640@x, 6], b: f32[6, 4]) -> (total: f32[6, 4]) {
   n, total = while(i = 0, total = b%s) cond { return i < 4 } do {
     same = einsum("ij,jk->ik", a, b)
     return i + 1, total %s einsum("ij,ik->jk", a, same) * 2.0

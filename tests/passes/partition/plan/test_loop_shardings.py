@@ -15,9 +15,8 @@ from passes.optimize.fold.simplify import simplify
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan import loops
 from passes.partition.plan.loop_linearity import LinearParts, ShardingNow
-from passes.partition.plan.loops import Carried, Once
 from passes.partition.plan.pending_reductions import summands
-from passes.partition.plan.planner import Planner
+from passes.partition.plan.planner import LoopChoice, Planner
 from spmdc.testing import check_equivalence
 
 
@@ -100,7 +99,7 @@ def main(a: f32[8, 4096@x], b: f32[4096@x, 8], start: f32[8, 8]{replicated}) -> 
 def test_a_running_sum_of_a_linear_recurrence_is_not_carried_in_parts() -> None:
     text = """
 mesh (x=4)
-def main(h: f32[8@x, 4], steps: s32[]) -> (out: f32[8@x, 4]) {
+def main(h: f32[80@x, 4], steps: s32[]) -> (out: f32[80@x, 4]) {
   n, y = while(i = 0, g = h) cond { return i < steps } do { return i + 1, g - sum(g, 0) }
   return y
 }
@@ -298,12 +297,12 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
 def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the best trial has planned stays. Of a loop that sends nothing there is one: what it starts with could be
     elsewhere too, and that is not tried."""
-    written: list[tuple[bool, Carried]] = []
+    written: list[tuple[bool, LoopChoice]] = []
     write = loops._plan
 
-    def counted(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
-        written.append((p.saves_bytes, carried))
-        write(p, b, op, carried, once)
+    def counted(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
+        written.append((p.saves_bytes, choice))
+        write(p, b, op, choice)
 
     monkeypatch.setattr(loops, "_plan", counted)
     text = """mesh (x=4)
@@ -425,3 +424,35 @@ def main(a: f32[64@x, 65536]) -> (small: f32[6], large: f32[65536, 256]) {
 """
     counts = {c.count for c in partitioned(text).collectives()}
     assert counts == {1, 6}
+
+
+@pytest.mark.parametrize(
+    ("trips", "returned", "expected"),
+    [
+        (20, "next", [("all_to_all", 96, 20)]),
+        (40, "next", [("all_gather", 3168, 1)]),
+        (40, "kept", [("all_to_all", 96, 40)]),
+        (40, "same(next)", [("all_to_all", 96, 40)]),
+    ],
+)
+def test_a_loop_is_computed_whole_if_its_iterations_would_receive_more(
+    trips: int, returned: str, expected: list[tuple[str, int, int]]
+) -> None:
+    """The 40 iterations would receive 3840 bytes; the matrix and the vector are 3168. What is annotated stays split."""
+    text = f"""
+mesh (x=4)
+def same(h: f32[32]) -> (kept: f32[32]) {{
+  t = tanh(h)
+  kept: f32[32@x] = t
+  return kept
+}}
+def main(a: f32[32@x], w: f32[32, 32@x]) -> (out: f32[32@x]) {{
+  n, y = while(i = 0, h = a, trip_count={trips}) cond {{ return i < {trips} }} do {{
+    next = max(w + broadcast_in_dim(h, shape=[32, 32], dims=[1]), dim=1)
+    {"kept: f32[32@x] = next" if returned == "kept" else ""}
+    return i + 1, {returned}
+  }}
+  return y
+}}
+"""
+    assert moved(partitioned(text, exact=False)) == expected

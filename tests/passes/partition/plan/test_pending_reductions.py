@@ -28,7 +28,7 @@ def main(a: s32[8, 16@x], w: s32[16@x, 8], c: s32[8, 8]{replicated}) -> (r: s32[
 def test_a_sum_carried_by_a_loop_stays_one_only_if_all_that_is_added_is() -> None:
     text = """
 mesh (x=4)
-def main(c: s32[8, 8]{replicated}, w: s32[8, 16@x], v: s32[16@x, 8]) -> (s: s32[8]{replicated}, r: s32[8]{replicated}) {
+def main(c: s32[8, 8]{replicated}, w: s32[8, 96@x], v: s32[96@x, 8]) -> (s: s32[8]{replicated}, r: s32[8]{replicated}) {
   n, h, t = while(i = 0, h = c, t = zeros(s32[8]), trip_count=3) cond { return i < 3 } do {
     d = matmul(matmul(h, w), v)
     return i + 1, h + d, maximum(t, reduce(d * c, dims=[1], kind=sum))
