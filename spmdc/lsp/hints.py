@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from lsprotocol import types
 
@@ -31,13 +31,10 @@ def _sharding(analysis: Analysis, definition: Definition) -> types.InlayHint | N
     text = analysis.type_text(*found)
     if written is None:
         return types.InlayHint(_behind(analysis, definition.span), f": {text}", types.InlayHintKind.Type)
-    sharded = "@" in text or "{" in text
+    if "@" not in text and "{" not in text:
+        return None
     behind = _behind(analysis, written.span)
-    return (
-        types.InlayHint(behind, text[text.index("[") :], types.InlayHintKind.Type, padding_left=True)
-        if sharded
-        else None
-    )
+    return types.InlayHint(behind, text[text.index("[") :], types.InlayHintKind.Type, padding_left=True)
 
 
 def _behind(analysis: Analysis, span: Span) -> types.Position:
@@ -50,19 +47,13 @@ def _here(analysis: Analysis) -> Iterator[Collective]:
     return (c for c in analysis.facts.collectives if c.source == f"{name}:{c.line}")
 
 
-def _groups(analysis: Analysis, line: int) -> Mapping[tuple[str, str], list[Collective]]:
+def sent_at(analysis: Analysis, line: int) -> list[tuple[str, str]]:
+    """The communication that a line causes: `all_gather x 2,048 B`, and why."""
     groups: dict[tuple[str, str], list[Collective]] = {}
     for c in _here(analysis):
         if c.line == line:
             groups.setdefault((c.kind, c.axes), []).append(c)
-    return groups
-
-
-def sent_at(analysis: Analysis, line: int) -> list[tuple[str, str]]:
-    """The communication that a line causes: `all_gather x 2,048 B`, and why."""
-    return [
-        (_text(group), "; ".join(dict.fromkeys(c.reason for c in group))) for group in _groups(analysis, line).values()
-    ]
+    return [(_text(group), "; ".join(dict.fromkeys(c.reason for c in group))) for group in groups.values()]
 
 
 def _text(group: list[Collective]) -> str:

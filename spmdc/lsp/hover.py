@@ -36,14 +36,10 @@ async def _of_definition(analysis: Analysis, definition: Definition) -> str:
 
 
 def _title(analysis: Analysis, definition: Definition) -> str:
+    """The line of the definition as it is written, or, of a value, its type."""
     if definition.kind in ("function", "result", "mesh", "axis"):
-        return _line(analysis, definition)
+        return analysis.lines.lines[definition.span.line - 1].strip().removesuffix("{").rstrip()
     return described(analysis, definition)
-
-
-def _line(analysis: Analysis, definition: Definition) -> str:
-    """The line of the definition, as it is written."""
-    return analysis.lines.lines[definition.span.line - 1].strip().removesuffix("{").rstrip()
 
 
 def _costs(analysis: Analysis, definition: Definition) -> Iterator[str]:

@@ -120,8 +120,8 @@ def serve(connection: Connection, text: str, name: str, folder: str | None = Non
     facts = NOTHING
     try:
         program = parse(text, name, folder=folder)
-        propagated = _propagated(program)
-        if propagated is not None:
+        if program.stage == "global" and program.meshes[0].axes:
+            propagated = propagate(program)
             facts = _shardings(propagated.program)
             connection.send(facts)
         facts = _planned(facts, program, name)
@@ -135,10 +135,6 @@ def serve(connection: Connection, text: str, name: str, folder: str | None = Non
     with contextlib.suppress(EOFError):
         while True:
             connection.send(_why(propagated, connection.recv()))
-
-
-def _propagated(program: Program) -> PropagatedProgram | None:
-    return propagate(program) if program.stage == "global" and program.meshes[0].axes else None
 
 
 def _why(propagated: PropagatedProgram | None, value: ValueId) -> str:
@@ -156,13 +152,9 @@ def _shardings(program: Program) -> Facts:
         for value in values_within(function.body):
             text = print_type(value.of or value.type, value.sharding)
             shardings.setdefault((function.name, value.name), text)
-            shardings.setdefault((_written(function.name), value.name), text)
+            original = re.sub(r"\.\d+$", "", function.name)  # if the function was specialised
+            shardings.setdefault((original, value.name), text)
     return Facts(shardings, {})
-
-
-def _written(function: str) -> str:
-    """The original function of a specialised one."""
-    return re.sub(r"\.\d+$", "", function)
 
 
 def _planned(facts: Facts, program: Program, source: str) -> Facts:

@@ -24,7 +24,8 @@ def problems(analysis: Analysis, uri: str) -> list[types.Diagnostic]:
 def _problem(analysis: Analysis, d: Diagnostic, uri: str) -> types.Diagnostic:
     start = types.Position(0, 0)
     if d.span is not None and d.span.source.name != analysis.reading.source.name:
-        d = replace(d, message=f"{d.span}: {d.message}", span=_include(analysis))
+        includes = (item.span for item in analysis.reading.module.items if isinstance(item, s.Include))
+        d = replace(d, message=f"{d.span}: {d.message}", span=next(includes, None))
     words = [d.message, d.label, *(f"note: {note}" for note in d.notes), f"help: {d.help}" if d.help else ""]
     return types.Diagnostic(
         analysis.lines.range(d.span) if d.span is not None else types.Range(start, start),
@@ -34,11 +35,6 @@ def _problem(analysis: Analysis, d: Diagnostic, uri: str) -> types.Diagnostic:
         source="spmdc",
         related_information=list(_related(analysis, d.span, uri)) if d.span is not None else None,
     )
-
-
-def _include(analysis: Analysis) -> Span | None:
-    """The first place where another file is included."""
-    return next((item.span for item in analysis.reading.module.items if isinstance(item, s.Include)), None)
 
 
 def _related(analysis: Analysis, span: Span, uri: str) -> Iterator[types.DiagnosticRelatedInformation]:

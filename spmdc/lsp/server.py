@@ -16,6 +16,7 @@ from pygls.lsp.server import LanguageServer
 from ir.diagnostics import SpmdcError
 from spmdc import __version__
 from spmdc.frontends.spmd import format_source
+from spmdc.frontends.spmd.names import Definition
 from spmdc.lsp.completion import complete
 from spmdc.lsp.documents import Analysis, Document
 from spmdc.lsp.hints import inlay_hints
@@ -119,47 +120,47 @@ async def _hints(server: Server, params: types.InlayHintParams) -> list[types.In
     return inlay_hints(await server.document(params.text_document.uri).analysis(), params.range)
 
 
+async def _defined(server: Server, uri: str, position: types.Position) -> tuple[Analysis, Definition | None]:
+    """The analysis of a document, and the definition in it of the name at a position."""
+    analysis = await server.document(uri).analysis()
+    return analysis, defined_at(analysis, analysis.lines.place(position))
+
+
 @SERVER.feature(types.TEXT_DOCUMENT_DEFINITION)
 async def _definition(server: Server, params: types.DefinitionParams) -> types.Location | None:
-    uri = params.text_document.uri
-    analysis = await server.document(uri).analysis()
-    found = defined_at(analysis, analysis.lines.place(params.position))
+    analysis, found = await _defined(server, params.text_document.uri, params.position)
     if found is None:
         return None
     other = found.span.source
     if analysis.is_own(found):
-        return types.Location(uri, analysis.lines.range(found.span))
+        return types.Location(params.text_document.uri, analysis.lines.range(found.span))
     return types.Location(Path(other.name).absolute().as_uri(), Lines(other.text or "").range(found.span))
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_REFERENCES)
 async def _references(server: Server, params: types.ReferenceParams) -> list[types.Location]:
-    uri = params.text_document.uri
-    analysis = await server.document(uri).analysis()
-    found = defined_at(analysis, analysis.lines.place(params.position))
-    places = analysis.names.of(found) if found is not None else []
-    is_first = found is not None and analysis.is_own(found) and not params.context.include_declaration
-    wanted = places[is_first:]
-    return [types.Location(uri, analysis.lines.range(o.span)) for o in wanted]
+    analysis, found = await _defined(server, params.text_document.uri, params.position)
+    if found is None:
+        return []
+    places = analysis.names.of(found)
+    is_first = analysis.is_own(found) and not params.context.include_declaration
+    return [types.Location(params.text_document.uri, analysis.lines.range(o.span)) for o in places[is_first:]]
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
 async def _prepare_rename(server: Server, params: types.PrepareRenameParams) -> types.Range | None:
-    analysis = await server.document(params.text_document.uri).analysis()
-    place = analysis.lines.place(params.position)
-    found = analysis.names.at(place)
-    return analysis.lines.range(found.span) if found is not None and defined_at(analysis, place) else None
+    analysis, definition = await _defined(server, params.text_document.uri, params.position)
+    found = analysis.names.at(analysis.lines.place(params.position))
+    return analysis.lines.range(found.span) if found is not None and definition is not None else None
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
 async def _rename(server: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    uri = params.text_document.uri
-    analysis = await server.document(uri).analysis()
-    found = defined_at(analysis, analysis.lines.place(params.position))
+    analysis, found = await _defined(server, params.text_document.uri, params.position)
     if found is None:
         return None
     try:
-        return types.WorkspaceEdit({uri: rename(analysis, found, params.new_name)})
+        return types.WorkspaceEdit({params.text_document.uri: rename(analysis, found, params.new_name)})
     except SpmdcError as problem:
         raise JsonRpcInvalidParams(problem.diagnostics[0].message) from None
 
