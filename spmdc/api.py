@@ -249,19 +249,16 @@ class PartitionedProgram:
         return compile(program, devices, donate=_positions(program, donate))
 
 
-def _positions(program: Program, names: str | Sequence[str]) -> list[int]:
-    """The positions of arguments. Raises SpmdcError (E601; E101 for a name that is no argument)."""
-    return [_position(program, name) for name in names_of(names, "arguments are donated")]
-
-
-def _position(program: Program, name: str) -> int:
-    """The position of an argument. Raises SpmdcError (E101) if the program has none of this name."""
+def _positions(program: Program, donated: str | Sequence[str]) -> list[int]:
+    """The positions of donated arguments. Raises SpmdcError (E601; E101 for a name that is no argument)."""
     names = [p.name for p in program.main.params]
-    if name not in names:
-        close = difflib.get_close_matches(name, names, 3)
-        help = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
-        raise error("E101", f"the program has no argument {name!r} to donate", program.main.span, help=help)
-    return names.index(name)
+    found = names_of(donated, "arguments are donated")
+    for name in found:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 3)
+            help = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
+            raise error("E101", f"the program has no argument {name!r} to donate", program.main.span, help=help)
+    return [names.index(name) for name in found]
 
 
 def propagate(program: Program, *, weigh: bool = True) -> PropagatedProgram:
@@ -306,8 +303,8 @@ def plan(
     require_open(state.program.stage, options, also=("decide",) if decide is not None else ())
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
-    found = Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
-    return replace(found, made=state.plan)
+    propagated = _reasons(state, source)
+    return Plan(state.program, propagated, source, options, state.warnings, state.timings, made=state.plan)
 
 
 def partition(

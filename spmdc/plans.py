@@ -348,11 +348,10 @@ def _asked(plan: Plan, value: str) -> _Asked:
     help_text = "spmdc plan FILE shows them all"
     if _has_value(plan.source, value):
         became = ", ".join(repr(v.name) for op in _in_place_of(plan, value) for v in op.results)
-        help_text = f"the program has it, and the plan {became} in its place" if became else _UNUSED
+        help_text = "the program has it: no result depends on it, or it is computed in another way"
+        if became:
+            help_text = f"the program has it, and the plan {became} in its place"
     raise error("E101", f"the plan has no value {value!r}", help=help_text)
-
-
-_UNUSED = "the program has it: no result depends on it, or it is computed in another way"
 
 
 def _in_place_of(plan: Plan, value: str) -> list[Op]:

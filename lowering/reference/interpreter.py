@@ -61,7 +61,7 @@ class Interpreter:
             for value in unneeded:
                 self.values.pop(value, None)
         results = [self.values[v] for v in region.results]
-        for value in _defined(region):
+        for value in (*region.params, *(v for op in region.ops for v in op.results)):
             self.values.pop(value, None)
         return results
 
@@ -138,10 +138,6 @@ class Interpreter:
 
 def _is_one_or(n: int, size: int) -> bool:
     return n in (1, size)
-
-
-def _defined(region: Region) -> list[Value]:
-    return [*region.params, *(v for op in region.ops for v in op.results)]
 
 
 Kernel = Callable[[Op, Sequence[Array], Interpreter], Sequence[Array]]

@@ -58,7 +58,8 @@ def run(
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
     headers = [*names[0], *_SWEEP_HEADERS]
     right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
-    figures = {"points": _points_json(names, costs)} if options.json else {}
+    each = zip(names, costs, strict=True)
+    figures = {"points": [{"point": name, "cost": cost.to_json()} for name, cost in each]} if options.json else {}
     shown: list[Part] = [Table(headers, rows, right), *(["\n", note] if note else [])]
     return finish(options, watch, shown, figures, warnings)
 
@@ -118,10 +119,6 @@ def _shown(cost: Cost, by: By, top: int | None, note: str, *, alive: bool) -> It
         yield note
     if alive:
         yield from _alive(cost, top)
-
-
-def _points_json(names: Sequence[Mapping[str, str]], costs: Sequence[Cost]) -> list[dict[str, object]]:
-    return [{"point": name, "cost": cost.to_json()} for name, cost in zip(names, costs, strict=True)]
 
 
 def _table(cost: Cost, by: By, top: int | None) -> Table:

@@ -34,14 +34,6 @@ from spmdc.verification.differences import Difference, differences
 PROGRAM = "moe_layer.spmd"
 
 
-@dataclass(frozen=True)
-class _Text:
-    """The text that is routed: its first bytes, as many as fit."""
-
-    name: str
-    data: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class _Placement:
     """A value, its type with its sharding, and the reason in a few words."""
@@ -86,28 +78,28 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     The exit status is 1 if a backend differs from the unpartitioned program by more than rounding explains.
     """
     devices = options.devices or 8
-    shown = _read_text(text)
+    name, routed = _read_text(text)
     folder = resources.files("spmdc").joinpath("programs")
     source = folder.joinpath(PROGRAM).read_text("utf-8")
     start = time.perf_counter()
     program = spmdc.parse(source, PROGRAM, {"D": devices}, str(folder))
     seconds = {"parse": time.perf_counter() - start}
     partitioned = spmdc.partition(program, machine=machine(options.machine))
-    arrays, used = _inputs(program, shown.data, options.seed)
+    arrays, used = _inputs(program, routed, options.seed)
     runs, reference = _execute(program, partitioned, arrays, jax)
     routing = routing_of(_gating(program, arrays), used)
     aux = float(next(x for r, x in zip(program.main.results, reference, strict=True) if r.type.rank == 0))
     timings = {**seconds, **partitioned.timings, **{r.backend: r.seconds for r in runs}}
     is_right = all(d.is_rounding for r in runs for d in r.apart)
     if options.json:
-        figures = _figures(partitioned, routing, runs, timings, aux, shown.name, used)
+        figures = _figures(partitioned, routing, runs, timings, aux, name, used)
         print_json(options.verb, figures, partitioned.warnings)
         return 0 if is_right else 1
     print_diagnostics(partitioned.warnings)
     page = Page()
     page.text(
         f"A mixture-of-experts layer (GShard, Algorithm 2) on {devices} {'device' if devices == 1 else 'devices'}, "
-        f"routing {used} bytes of {shown.name}"
+        f"routing {used} bytes of {name}"
     )
     _show_program(page, source, partitioned)
     _show_routing(page, routing, aux)
@@ -115,20 +107,21 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     return 0 if is_right else 1
 
 
-def _read_text(path: str | None) -> _Text:
-    """The text to route: by default spmdc's README, from the checkout or the installed metadata."""
+def _read_text(path: str | None) -> tuple[str, bytes]:
+    """The name and bytes of the text to route: by default spmdc's README, from the checkout or the installed
+    metadata."""
     if path is not None:
         data = read_bytes(path)
         if not data:
             raise error("E501", f"{path} is empty, and the demo routes the bytes of a text")
-        return _Text(path, data)
+        return path, data
     checkout = Path(spmdc.__file__).parent.parent
     readme = checkout / "README.md"
     if readme.is_file() and (checkout / "pyproject.toml").is_file():
-        return _Text("README.md", readme.read_bytes())
+        return "README.md", readme.read_bytes()
     about = metadata.metadata("spmdc").json
     description = about.get("description") or about["summary"]
-    return _Text("spmdc's README", str(description).encode())
+    return "spmdc's README", str(description).encode()
 
 
 def _inputs(program: Program, text: bytes, seed: int) -> tuple[tuple[Array, ...], int]:
@@ -228,7 +221,8 @@ def _placements(source: Program, propagated: Propagated) -> list[_Placement]:
 def _placement(function: str, value: Value, placed: Value, propagated: Propagated) -> _Placement:
     shown = print_type(placed.type, placed.sharding)
     if value.sharding is not None:
-        return _Placement(value.name, shown, True, f"annotated{_line(value)}")
+        line = f", line {value.span.line}" if value.span is not None else ""
+        return _Placement(value.name, shown, True, f"annotated{line}")
     reasons = [r for dim in range(value.type.rank) for r in propagated.reasons.get(((function, value.name), dim), ())]
     because = "; ".join(dict.fromkeys(_because(r) for r in reasons))
     return _Placement(value.name, shown, False, because or "nothing asks for a split")
@@ -238,10 +232,6 @@ def _because(reason: Reason) -> str:
     if reason.source is None:
         return reason.how
     return f"{reason.how} from {spell_value(reason.source)}"
-
-
-def _line(value: Value) -> str:
-    return f", line {value.span.line}" if value.span is not None else ""
 
 
 def _show_routing(page: Page, routing: Routing, aux: float) -> None:

@@ -61,15 +61,10 @@ def run(options: Options, *, name: str) -> int:
         if path.exists():
             raise error("E005", f"{path} is there already", help="choose another name: nothing is overwritten")
     for path, text in texts.items():
-        _write(path, text.substitute(name=program.stem, test=test.name))
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text.substitute(name=program.stem, test=test.name))
+        except OSError as problem:
+            raise unwritable(path, problem) from None
         print(path)
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a new file."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as problem:
-        raise unwritable(path, problem) from None

@@ -69,14 +69,7 @@ def _check_named(print_after: list[str], passes: list[str] | None, options: Opti
 def collective_row(collective: Collective) -> list[str]:
     """The cells of a collective's row."""
     count = "?" if collective.count is None else str(collective.count)
-    return [
-        collective.kind,
-        collective.axes,
-        f"{collective.bytes:,}",
-        count,
-        collective.source,
-        collective.reason,
-    ]
+    return [collective.kind, collective.axes, f"{collective.bytes:,}", count, collective.source, collective.reason]
 
 
 def total_bytes(partitioned: PartitionedProgram) -> str:

@@ -27,15 +27,15 @@ def boxes(before: Placement, after: Placement) -> str:
         return ""
     cells = [[_Cell(before, after, {rows: y, columns: x}) for x in across[:-1]] for y in down[:-1]]
     width = max([_LEAST, *(text_width(cell.words) for line in cells for cell in line)])
-    left = max([_LEFT, *(text_width(span(*ends)) for ends in _pairs(down))])
-    parts = [lettered(span(*ends), left + width * (i + 0.5), _TOP - 6) for i, ends in enumerate(_pairs(across))]
-    for i, ends in enumerate(_pairs(down) if rows is not None else []):
+    left = max([_LEFT, *(text_width(span(*ends)) for ends in pairwise(down))])
+    parts = [lettered(span(*ends), left + width * (i + 0.5), _TOP - 6) for i, ends in enumerate(pairwise(across))]
+    for i, ends in enumerate(pairwise(down) if rows is not None else []):
         parts.append(lettered(span(*ends), left - 6, _TOP + _HIGH * (i + 0.5) + 4, "end"))
     for i, line in enumerate(cells):
         for j, cell in enumerate(line):
             parts.append(cell.drawn(left + width * j, _TOP + _HIGH * i, width))
-    for top, bottom in _pairs(_own_cuts(after, rows, down)):
-        for first, last in _pairs(_own_cuts(after, columns, across)):
+    for top, bottom in pairwise(_own_cuts(after, rows, down)):
+        for first, last in pairwise(_own_cuts(after, columns, across)):
             size = width * (last - first), _HIGH * (bottom - top)
             style = 'fill="none" stroke="currentColor" stroke-width="2.5"'
             parts.append(rect(left + width * first, _TOP + _HIGH * top, *size, style))
@@ -73,10 +73,6 @@ def _own_cuts(placement: Placement, dim: int | None, cuts: Sequence[int]) -> lis
         return [0, 1]
     ends = {end for part in range(placement.parts[dim]) for end in placement.extent(dim, part)}
     return [i for i, cut in enumerate(cuts) if cut in ends]
-
-
-def _pairs(cuts: Sequence[int]) -> list[tuple[int, int]]:
-    return list(pairwise(cuts))
 
 
 class _Cell:

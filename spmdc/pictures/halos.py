@@ -155,7 +155,6 @@ def _along(mesh: Mesh, value: Value, axes: Sequence[str], got: Array) -> _Receiv
     coordinates = np.array(list(np.ndindex(*mesh.shape)))
     along = [mesh.names.index(name) for name in axes]
     others = [a for a in range(len(mesh.shape)) if a not in along]
-    coordinates = np.array(list(np.ndindex(*mesh.shape)))
     place = np.ravel_multi_index([coordinates[:, a] for a in along], [mesh.shape[a] for a in along])
     first = [i for i in range(mesh.size) if not coordinates[i, others].any()]
     size = value.type.size

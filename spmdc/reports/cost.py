@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ir.program import Op, Program, Value
+from ir.program import Op, Program
 from ir.records import as_json
 from passes.cost.machine import Machine
 from passes.cost.roofline import Executed, Roofline, roofline
@@ -103,23 +103,19 @@ def _cost(found: Roofline, program: Program, machine: Machine, group_of: Callabl
     groups: dict[str, list[Executed]] = {}
     for each in found.executed:
         groups.setdefault(group_of(each.op), []).append(each)
-    rows = [_row(what, group, machine) for what, group in groups.items()]
+    rows = [_row(what, group) for what, group in groups.items()]
     rows.sort(key=lambda row: -row.seconds)
-    total = _row("total", found.executed, machine)
+    total = _row("total", found.executed)
     names = tuple(op.label for op in found.critical)
     placement = found.machine.placement
     layout = tuple((axis, placement.spell(axis)) for axis in program.mesh.names) if placement is not None else ()
     beside = tuple((op.label, seconds) for op, seconds in found.beside)
-    alive = tuple(_alive(value, nbytes) for value, nbytes in found.peak.alive)
+    alive = tuple(Alive(value.name, str(value.type), nbytes) for value, nbytes in found.peak.alive)
     seconds = found.seconds, found.critical_seconds
     return Cost(machine.name, total, tuple(rows), *seconds, names, beside, found.peak.nbytes, alive, layout)
 
 
-def _alive(value: Value, nbytes: int) -> Alive:
-    return Alive(value.name, str(value.type), nbytes)
-
-
-def _row(what: str, group: Sequence[Executed], machine: Machine) -> CostRow:
+def _row(what: str, group: Sequence[Executed]) -> CostRow:
     """The totals of some executions."""
     compute = memory = network = overhead = seconds = peak_seconds = 0.0
     count = flops = touched = received = 0
