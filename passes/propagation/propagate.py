@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size, merge_axes
-from ir.ops import FactorKind, FactorRule
+from ir.ops import FactorKind
 from ir.ops.declaration import TensorFactors
 from ir.program import Function, Program, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
@@ -37,7 +37,7 @@ from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dim
 from passes.propagation.conflicts import Claim, agree, conflicts_at, have_one_factor_each, outweighed
 from passes.propagation.graph import PropagationGraph
 from passes.propagation.manual_contexts import one_context_each
-from passes.propagation.nodes import Learned, Node, State
+from passes.propagation.nodes import Learned, Node
 from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, ValueId, name_outside
 from passes.propagation.survival import extreme_dims, made_along, surviving_dims
 from passes.propagation.traffic import bytes_between, local_bytes, repeating
@@ -144,7 +144,9 @@ class _Propagation:
             self._admit(priority)
             for level in self.levels:
                 self.level = level
-                self._enqueue_all()
+                for node in self.nodes:
+                    if node.is_split:
+                        self._enqueue(node)
                 self._drain()
         self._split_what_is_free()
 
@@ -162,11 +164,6 @@ class _Propagation:
                     self._because(Learned(value, dim, axis, self.step, "annotated", value.span))
 
     # The worklist.
-
-    def _enqueue_all(self) -> None:
-        for node in self.nodes:
-            if node.is_split:
-                self._enqueue(node)
 
     def _enqueue(self, node: Node) -> None:
         if not node.queued and node.relation.level <= self.level:
@@ -197,7 +194,7 @@ class _Propagation:
             return
         for position, target, wanted in self._spreading(node):
             value = node.tensors[position]
-            if self._extend(self.states[value], value, target, node, wanted):
+            if self._extend(value, target, node, wanted):
                 yield value
 
     def _spreading(self, node: Node) -> Spreading:
@@ -221,21 +218,22 @@ class _Propagation:
     def _targets(self, node: Node, claims: list[Claim]) -> Iterator[tuple[int, DimAxes, Wanted]]:
         """The split that each of the node's tensors should have, by their claims. Those that cannot have it are left
         out."""
-        relation = node.relation
+        relation, count = node.relation, len(node.tensors)
         of_operands = of_results = self._settled(node, claims)
+        if not of_operands:
+            return
+        if relation.is_plain and not relation.replicated and not node.prefix:
+            nothing = (), 0
+            axes = tuple([of_operands.get(f, nothing)[0] for f in range(len(relation.rule.factors))])
+            yield from ((i, axes, of_operands) for i in range(count))
+            return
         if relation.looked_up:
             of_results = self._settled(node, [claim for claim in claims if claim[1] not in relation.looked_up])
-        for i, axes in enumerate(self._split_as(node, of_operands, of_results) if of_operands else ()):
-            if axes is not None:
-                yield i, axes, of_operands if i < relation.given else of_results
-
-    def _split_as(self, node: Node, of_operands: Wanted, of_results: Wanted) -> Sequence[DimAxes | None]:
-        """The split that each of the node's tensors should have; None for those that cannot have it."""
-        relation, count = node.relation, len(node.tensors)
-        if not relation.is_plain or relation.replicated or node.prefix:
-            return [self._target(node, i, of_operands if i < relation.given else of_results) for i in range(count)]
-        nothing = (), 0
-        return [tuple([of_operands.get(f, nothing)[0] for f in range(len(relation.rule.factors))])] * count
+        for i in range(count):
+            wanted = of_operands if i < relation.given else of_results
+            target = self._target(node, i, wanted)
+            if target is not None:
+                yield i, target, wanted
 
     def _is_more(self, node: Node, position: int, target: DimAxes) -> bool:
         """Whether the target splits one of the node's tensors further in some dim."""
@@ -249,52 +247,28 @@ class _Propagation:
         split = self.states[node.tensors[0]].axes
         return all(self.states[v].axes == split for v in node.tensors[1:])
 
-    def _teach(self, node: Node, position: int, wanted: Wanted) -> bool:
-        """Spreads the wanted axes to one of the node's tensors. Returns whether it got new ones."""
-        value = node.tensors[position]
-        target = self._target(node, position, wanted)
-        return target is not None and self._extend(self.states[value], value, target, node, wanted)
-
     def _target(self, node: Node, position: int, wanted: Wanted) -> DimAxes | None:
         """The split that one of the node's tensors should have; None if it cannot have it."""
         value, relation = node.tensors[position], node.relation
-        rule, tensor = relation.rule, relation.sides[position]
+        tensor, windows = relation.sides[position], relation.windows
         result = position >= relation.given
         mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in relation.replicated}
-        target = dims_of_factors(rule, tensor, mine)
-        if target is None:
-            target = dims_of_factors(rule, tensor, self._even(rule, tensor, mine))
-        if target is not None:
-            target = self._worth_splitting(node, value, tensor, target)
+        target = dims_of_factors(relation.rule, tensor, mine)
+        if target is None:  # Without factors that share a dim with others, it may be possible.
+            shared = {f for dim in tensor if len(dim) > 1 for f in dim}
+            target = dims_of_factors(relation.rule, tensor, {f: axes for f, axes in mine.items() if f not in shared})
+        if target is not None and windows:  # Dims with fewer elements than shards are not split along these.
+            target = tuple(
+                () if n < axes_size(axes) and not windows.isdisjoint(factors) else axes
+                for factors, n, axes in zip(tensor, value.shape, target, strict=True)
+            )
         if target is not None and node.prefix and node.prefix[position]:
             target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
         return target
 
-    @staticmethod
-    def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
-        """The target without splits along windows for dims that have fewer elements than shards."""
-        if not node.relation.windows:
-            return target
-        return tuple(
-            () if n < axes_size(axes) and not node.relation.windows.isdisjoint(factors) else axes
-            for factors, n, axes in zip(tensor, value.shape, target, strict=True)
-        )
-
-    @staticmethod
-    def _even(rule: FactorRule, tensor: tuple[tuple[int, ...], ...], axes: dict[int, Axes]) -> dict[int, Axes]:
-        """The axes without those of factors that share a dim with others."""
-        shared = {f for dim in tensor if len(dim) > 1 for f in dim}
-        return {f: a for f, a in axes.items() if f not in shared}
-
-    def _extend(
-        self,
-        state: State,
-        value: Value,
-        target: Sequence[Axes],
-        node: Node,
-        wanted: Wanted,
-    ) -> bool:
-        changed = False
+    def _extend(self, value: Value, target: DimAxes, node: Node, wanted: Wanted) -> bool:
+        """Splits a tensor further, towards the target. Returns whether it got new axes."""
+        state, changed = self.states[value], False
         used: set[AxisRef] | None = None
         for dim, axes in enumerate(target):
             have = state.axes[dim]
@@ -440,13 +414,7 @@ class _Propagation:
                     if rule.factors[g].size % axes_size(wanted) == 0:
                         yield {g: (wanted, operand)}
 
-    def _try(
-        self,
-        node: Node,
-        position: int,
-        lost: Wanted,
-        beside: Sequence[Wanted],
-    ) -> None:
+    def _try(self, node: Node, position: int, lost: Wanted, beside: Sequence[Wanted]) -> None:
         """Spreads the axes of factors that lost to one tensor, and from there to others; if that does not save enough,
         those of the first way beside them that does. Axes of ways that do not are not tried again for the same tensors.
         """
@@ -463,11 +431,12 @@ class _Propagation:
     def _weighed(self, node: Node, position: int, wanted: Wanted) -> tuple[Sequence[Learned], bool]:
         """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
         Returns what was learned, and whether it was kept."""
-        cuts = set(self.cuts)
+        cuts, value = set(self.cuts), node.tensors[position]
         self.learned = []
-        if not self._teach(node, position, wanted):
+        target = self._target(node, position, wanted)
+        if target is None or not self._extend(value, target, node, wanted):
             return (), False
-        self._enqueue_others(node.tensors[position], node)
+        self._enqueue_others(value, node)
         self._drain()
         learned, self.learned = self.learned, []
         nodes = {n.number: n for reason in learned for n in self.nodes_of.get(reason.value, ())}
@@ -480,7 +449,7 @@ class _Propagation:
             does, now, other = ("is", split, whole) if is_worth_it else ("is not", whole, split)
             arrive, between = (f"{did:,.0f} and not {might:,.0f} bytes" for did, might in zip(now, other, strict=True))
             arrives = f"{arrive} arrive, " if parameters else ""
-            found = f"{node.tensors[position].name} {does} split too: {arrives}{between} are received"
+            found = f"{value.name} {does} split too: {arrives}{between} are received"
             self.weighed.setdefault(node.number, []).append(found)
         if not is_worth_it:
             self.cuts = cuts
