@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
-from ir.ops import OPS, FactorKind, FactorRule, Linearity
+from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.declaration import InKernels, TensorFactors
 from ir.program import Op
 from ir.records import quickly_made
-from ir.sharding import shard_size
+from ir.sharding import ReductionKind, shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
 from passes.factors import dims_of_factors, factors_of_dims
@@ -28,12 +28,7 @@ from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import ALONG, Move, Side, Sides, StrategyQuery
 from passes.partition.plan.windowed_einsum import windowed_cost, windowed_einsums
-from passes.partition.registry import (
-    can_split_along,
-    is_worth_writing,
-    partitioning_of,
-    seconds_along,
-)
+from passes.partition.registry import can_split_along, is_worth_writing, partitioning_of, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import (
     ClosedShardings,
@@ -81,15 +76,6 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
     return usable is not None and usable[dim][: len(split[dim])] == split[dim]
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The axes of factors that existing shardings propose, and what each axis can do: split a factor, or stay
-    "partial"."""
-
-    proposals: Sequence[dict[int, Axes]]
-    of_axis: Mapping[AxisRef, Sequence[int | str]]
-
-
 class StrategySelector:
     """Answers strategy queries, each once. Ops that communicate are also split over axes that are `free`: that no
     manual region has, and no tensor of the op is split over. Reductions over them may be pending."""
@@ -113,15 +99,17 @@ class StrategySelector:
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
         sides = Sides(q, self.sub_axes, self.machine)
-        splits = self._splits(self._options(q))
+        proposals = list(self._proposals(q))
+        splits = self._splits(proposals, _options(q, proposals))
         candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
         candidates += self._over_free_axes(q, sides, self._search(q))
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
-        options, sides = self._options(q), Sides(q, self.sub_axes, self.machine)
-        others = self._candidates(q, sides, self._splits(options))
+        proposals, sides = list(self._proposals(q)), Sides(q, self.sub_axes, self.machine)
+        options = _options(q, proposals)
+        others = self._candidates(q, sides, self._splits(proposals, options))
         first = next(others)
         if self._is_unbeaten(sides, options, first):
             return Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
@@ -209,7 +197,7 @@ class StrategySelector:
             return False
         if not all(move.is_done for move in candidate.moves):
             return False
-        usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
+        usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.items()}
         sizes: list[float] = []
         for value, mine in zip(given.values, given.factors, strict=True):
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
@@ -244,21 +232,10 @@ class StrategySelector:
 
     # Candidates.
 
-    def _options(self, q: StrategyQuery) -> _Options:
-        proposals = list(self._proposals(q))
-        options: dict[AxisRef, list[int | str]] = {}
-        split = ((f, axes) for proposal in proposals for f, axes in proposal.items())
-        for f, axis in ((f, axis) for f, axes in split for axis in axes):
-            chosen = options.setdefault(axis, [])
-            if f not in chosen:
-                chosen.append(f)
-        for axis in self._partial_axes(q):
-            options.setdefault(axis, []).append("partial")
-        return _Options(proposals, options)
-
-    def _splits(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
+    def _splits(
+        self, proposals: Sequence[dict[int, Axes]], options: _Options
+    ) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
         """Ways to split factors over axes, and the axes that stay partial; the most likely first."""
-        proposals, options = given.proposals, given.of_axis
         sub_axes = sorted(options, key=lambda a: self.sub_axes.rank[a])
         if math.prod(len(options[a]) + 1 for a in sub_axes) > _MAX_ASSIGNMENTS:
             partial = tuple(a for a in sub_axes if "partial" in options[a])
@@ -331,15 +308,6 @@ class StrategySelector:
         axes = (*fitting.get(largest, ()), *stuck)
         return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
 
-    def _partial_axes(self, q: StrategyQuery) -> list[AxisRef]:
-        """The axes over which some operand is partial with a reduction that the op commutes with."""
-        found: dict[AxisRef, None] = {}
-        for linearity in OPS[q.op.name].linearity(q.op):
-            for position in linearity.group:
-                for sharding in q.known[position]:
-                    found.update({a: None for a, kind in sharding.partial if kind in linearity.kinds})
-        return list(found)
-
     # Costs.
 
     def _candidates(
@@ -352,9 +320,8 @@ class StrategySelector:
         rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
         loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
         for factors, through in splits:
-            groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
-            for linearity, pending in groups:
-                placed = sides.under(factors, linearity.group, pending)
+            for group, pending in _groups(q, through):
+                placed = sides.under(factors, group, pending)
                 if placed is None:
                     continue
                 whole = sides.with_what_is_whole(factors, placed)
@@ -374,19 +341,6 @@ class StrategySelector:
                 ):
                     split = [sides.side(i, sharding) for i, sharding in enumerate((*operands, *results))]
                     yield self._candidate(sides, factors, split, windowed)
-
-    @staticmethod
-    def _groups(q: StrategyQuery, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
-        for linearity in OPS[q.op.name].linearity(q.op):
-            kinds = {
-                a: kind
-                for position in linearity.group
-                for sharding in q.known[position]
-                for a, kind in sharding.partial
-                if kind in linearity.kinds
-            }
-            if all(a in kinds for a in through):
-                yield linearity, tuple((a, kinds[a]) for a in through)
 
     def _candidate(
         self,
@@ -490,6 +444,41 @@ class StrategySelector:
         best = min(best, self._from_origins(move, self._planned_seconds))
         move.cheapest = best, cheapest
         return move.cheapest
+
+
+_Options = Mapping[AxisRef, Sequence[int | str]]
+"""What each axis can do: split one of several factors, or stay "partial"."""
+
+
+def _options(q: StrategyQuery, proposals: Iterable[Mapping[int, Axes]]) -> _Options:
+    """The factors that each axis splits in some proposal, and whether a reduction over it can stay pending."""
+    found: dict[AxisRef, dict[int | str, None]] = {}
+    for proposal in proposals:
+        for f, axes in proposal.items():
+            for axis in axes:
+                found.setdefault(axis, {})[f] = None
+    for _, kinds in _pending(q):
+        for axis in kinds:
+            found.setdefault(axis, {})["partial"] = None
+    return {axis: tuple(chosen) for axis, chosen in found.items()}
+
+
+def _pending(q: StrategyQuery) -> Iterator[tuple[Sequence[int], dict[AxisRef, ReductionKind]]]:
+    """The operands with whose reductions the op commutes, in groups, and those reductions that some of them has
+    pending."""
+    for linearity in OPS[q.op.name].linearity(q.op):
+        parts = (part for position in linearity.group for sharding in q.known[position] for part in sharding.partial)
+        yield linearity.group, {a: kind for a, kind in parts if kind in linearity.kinds}
+
+
+def _groups(q: StrategyQuery, through: Axes) -> Iterator[tuple[Sequence[int], Partial]]:
+    """The groups of operands whose reductions can stay pending over these axes, and those reductions."""
+    if not through:
+        yield (), ()
+        return
+    for group, kinds in _pending(q):
+        if all(a in kinds for a in through):
+            yield group, tuple((a, kinds[a]) for a in through)
 
 
 def _is_cut_at_most(move: Move) -> bool:
