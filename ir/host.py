@@ -34,11 +34,8 @@ class HostFunction:
         pass through."""
         function = self.function or _REGISTERED.get(self.name)
         if function is None:
-            raise error(
-                "E512",
-                f"the program calls {self.name} on the host, and no function is registered under that name",
-                help=f'spmdc.register_callback("{self.name}", function)',
-            )
+            message = f"the program calls {self.name} on the host, and no function is registered under that name"
+            raise error("E512", message, help=f'spmdc.register_callback("{self.name}", function)')
         return function(*arrays)
 
     def results(self, arrays: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:

@@ -128,11 +128,8 @@ def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[Axi
     """Each part of prime size, paired with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in
     size."""
     if other.size != mesh.size:
-        raise error(
-            "E304",
-            f"mesh {other.name!r} has {other.size} devices and the program's mesh has {mesh.size}",
-            help="every mesh of a program is over the same devices",
-        )
+        message = f"mesh {other.name!r} has {other.size} devices and the program's mesh has {mesh.size}"
+        raise error("E304", message, help="every mesh of a program is over the same devices")
     free = list(home)
     pairs: list[tuple[AxisRef, AxisRef]] = []
     for part in parts:

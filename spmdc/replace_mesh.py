@@ -49,17 +49,12 @@ def _require_one_mesh(program: Program) -> None:
     """Raises SpmdcError (E303) if parts of the program fit only its own meshes."""
     if len(program.meshes) > 1:
         names = ", ".join(m.name for m in program.meshes[1:])
-        raise error(
-            "E303",
-            f"the program places tensors on meshes of their own ({names}), which do not fit another mesh",
-            help="change the mesh in the program itself",
-        )
+        message = f"the program places tensors on meshes of their own ({names}), which do not fit another mesh"
+        raise error("E303", message, help="change the mesh in the program itself")
     if has_manual(program):
-        raise error(
-            "E303",
-            "the program has manual regions, in which the types are those of shards on its own mesh",
-            help="change the mesh in the program itself, for example by a const that -D overrides",
-        )
+        message = "the program has manual regions, in which the types are those of shards on its own mesh"
+        help = "change the mesh in the program itself, for example by a const that -D overrides"
+        raise error("E303", message, help=help)
 
 
 def _moved(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:

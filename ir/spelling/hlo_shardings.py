@@ -70,18 +70,10 @@ def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:
 
 def _inexpressible(kind: str, span: Span | None) -> SpmdcError:
     if kind == "maximal":
-        return error(
-            "E303",
-            "a tensor on one device alone (maximal) is no layout of a program that every device runs",
-            span,
-            help="replicate it: {replicated}",
-        )
-    return error(
-        "E303",
-        "a manual sharding says that the program is partitioned by hand here, and leaves nothing to partition",
-        span,
-        help="partition the program as it is outside of shard_map",
-    )
+        message = "a tensor on one device alone (maximal) is no layout of a program that every device runs"
+        return error("E303", message, span, help="replicate it: {replicated}")
+    message = "a manual sharding says that the program is partitioned by hand here, and leaves nothing to partition"
+    return error("E303", message, span, help="partition the program as it is outside of shard_map")
 
 
 def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:

@@ -294,9 +294,5 @@ def _axes_of_product(mesh: Mesh, n: int) -> tuple[AxisRef, ...] | None:
 
 
 def _no_such_axes(mesh: Mesh, n: int, span: Span | None) -> SpmdcError:
-    return error(
-        "E305",
-        f"no axes of the mesh ({mesh}) make {n} partitions together",
-        span,
-        help=f"name the axes in the type instead: the dim's size, then @ and some of {', '.join(mesh.names)}",
-    )
+    help_text = f"name the axes in the type instead: the dim's size, then @ and some of {', '.join(mesh.names)}"
+    return error("E305", f"no axes of the mesh ({mesh}) make {n} partitions together", span, help=help_text)

@@ -34,12 +34,9 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
 
 def _wrong_stage(opdef: OpDef, op: Op, stage: Stage) -> Diagnostic:
     if stage == "global" and "spmd" in opdef.stages:
-        return Diagnostic(
-            "E406",
-            f"{opdef.name} belongs to SPMD programs, and this is a global one",
-            op.span,
-            help="annotate how tensors are sharded, and the partitioner adds the communication",
-        )
+        message = f"{opdef.name} belongs to SPMD programs, and this is a global one"
+        help = "annotate how tensors are sharded, and the partitioner adds the communication"
+        return Diagnostic("E406", message, op.span, help=help)
     where = {"global": "a global one", "plan": "a plan", "spmd": "an SPMD one"}[stage]
     return Diagnostic("E406", f"{opdef.name} belongs to {opdef.stages[0]} programs, and this is {where}", op.span)
 

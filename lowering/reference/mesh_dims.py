@@ -146,11 +146,8 @@ def grids_of(program: Program) -> DeviceGrids:
     default, *others = program.meshes
     for mesh in others:
         if sorted(mesh.device_ids) != sorted(default.device_ids):
-            raise error(
-                "E304",
-                f"mesh {mesh.name!r} ({mesh}) has other devices than the default mesh ({default})",
-                help="all meshes of a program order the same devices",
-            )
+            message = f"mesh {mesh.name!r} ({mesh}) has other devices than the default mesh ({default})"
+            raise error("E304", message, help="all meshes of a program order the same devices")
     return DeviceGrids(grids[default], {mesh: grids[mesh] for mesh in others})
 
 

@@ -117,12 +117,9 @@ def _too_far(result: Result, difference: Difference, program: Program, backend: 
         advice = _OFF_ON_INTEGERS
     else:
         advice = _CHOSEN_OTHERWISE if is_exact else _CANCELLED
-    return Diagnostic(
-        "E504",
-        f"{name} is off by {difference.largest:.3g} from the unpartitioned program, where {_scale(difference)}",
-        notes=("integers and booleans must be equal" if is_exact else most,),
-        help=advice,
-    )
+    message = f"{name} is off by {difference.largest:.3g} from the unpartitioned program, where {_scale(difference)}"
+    notes = ("integers and booleans must be equal" if is_exact else most,)
+    return Diagnostic("E504", message, notes=notes, help=advice)
 
 
 def _has_floats(program: Program) -> bool:

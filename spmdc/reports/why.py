@@ -35,11 +35,8 @@ def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
     found = [(id, value) for id, value in values if name in (id[1], f"{id[0]}.{id[1]}")]
     if not found:
         close = difflib.get_close_matches(str(name), [id[1] for id, _ in values], 3)
-        raise error(
-            "E101",
-            f"the program has no value {name!r}",
-            help=f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value",
-        )
+        help = f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value"
+        raise error("E101", f"the program has no value {name!r}", help=help)
     return found
 
 

@@ -95,8 +95,5 @@ def _only_axis(program: Program, devices: int) -> str:
     if len(names) == 1:
         return names[0]
     sizes = ",".join(f"{name}=…" for name in names)
-    raise error(
-        "E601",
-        f"--devices {devices} does not say how to divide them over the axes of the mesh ({program.mesh})",
-        help=f"give the size of each axis: --mesh {sizes}",
-    )
+    message = f"--devices {devices} does not say how to divide them over the axes of the mesh ({program.mesh})"
+    raise error("E601", message, help=f"give the size of each axis: --mesh {sizes}")

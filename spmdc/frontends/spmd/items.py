@@ -138,12 +138,8 @@ class Scope:
     def bind(self, name: str, item: Item, span: Span) -> None:
         """Binds a name. Raises SpmdcError (E102) if it is bound in this same scope."""
         if name in self.items and self.items[name] is not POISON:
-            raise error(
-                "E102",
-                f"{name!r} is defined twice",
-                span,
-                help="values are never reassigned: give the new value a name of its own",
-            )
+            message = f"{name!r} is defined twice"
+            raise error("E102", message, span, help="values are never reassigned: give the new value a name of its own")
         self.items[name] = item
         if self.bound is not None and span.source is self.source:
             self.bound.setdefault((span.line, span.column), item)

@@ -29,12 +29,8 @@ def tensor_type(type: mlir.Type, span: Span | None) -> TensorType:
     if not isinstance(type, mlir.RankedTensorType):
         raise _no_tensor(type, span)
     if not type.has_static_shape:
-        raise error(
-            "E703",
-            f"the shape of {type} is known only when the program runs",
-            span,
-            help="spmdc compiles for static shapes: lower the function for arguments of known shapes",
-        )
+        help = "spmdc compiles for static shapes: lower the function for arguments of known shapes"
+        raise error("E703", f"the shape of {type} is known only when the program runs", span, help=help)
     return TensorType(tuple(type.shape), element_type(type.element_type, span))
 
 
@@ -50,12 +46,8 @@ def element_type(type: mlir.Type, span: Span | None) -> DType:
 def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
     spelt = str(type)
     if "token" in spelt:
-        return error(
-            "E704",
-            "a token orders effects, and a program here has none",
-            span,
-            help="leave out ordered effects, callbacks, infeed and outfeed",
-        )
+        message = "a token orders effects, and a program here has none"
+        return error("E704", message, span, help="leave out ordered effects, callbacks, infeed and outfeed")
     return error("E703", f"{spelt} is no tensor of static shape", span,
                  help="spmdc computes with tensors: a scalar is tensor<f32>")  # fmt: skip
 
@@ -217,11 +209,9 @@ def _resource(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     data = bytes.fromhex(found[1])[_ALIGNMENT:] if found is not None else b""
     dtype = type.dtype.numpy
     if len(data) != type.size * dtype.itemsize:
-        raise error(
-            "E702",
-            f"its value is in a resource of {len(data):,} bytes, and {type} takes {type.size * dtype.itemsize:,}",
-            help="write the module with its resources, not elided, or the value in its place: dense<[1, 2]>",
-        )
+        message = f"its value is in a resource of {len(data):,} bytes, and {type} takes {type.size * dtype.itemsize:,}"
+        help = "write the module with its resources, not elided, or the value in its place: dense<[1, 2]>"
+        raise error("E702", message, help=help)
     return np.frombuffer(data, dtype).reshape(type.shape)
 
 

@@ -208,12 +208,8 @@ def listed_groups(
     found = _as_listed(op, scope, mesh, groups) if along is None else None
     if found is None:
         listed = ", ".join(sorted(scope.manual))
-        raise scope.refuse(
-            op,
-            f"its groups of devices are not along the manual axes ({listed}) of the mesh ({mesh})",
-            code="E709",
-            help=HELP,
-        )
+        message = f"its groups of devices are not along the manual axes ({listed}) of the mesh ({mesh})"
+        raise scope.refuse(op, message, code="E709", help=HELP)
     return found
 
 

@@ -145,12 +145,8 @@ def _check_results(text: str, source: Source) -> None:
     found = _RESULT.search(text)
     if found is None:
         return
-    raise error(
-        "E701",
-        f"no op of MLIR has as many results as {found[0]} says",
-        _place_of(text, *found.span(), source),
-        help=_MLIR.help,
-    )
+    message = f"no op of MLIR has as many results as {found[0]} says"
+    raise error("E701", message, _place_of(text, *found.span(), source), help=_MLIR.help)
 
 
 def _check_spellings(text: str, source: Source) -> None:

@@ -163,11 +163,8 @@ class ModuleImporter:
             return ENTRY
         public = [n for n, op in self.sources.items() if not _is_private(op)]
         if not public:
-            raise error(
-                "E403",
-                f"{self.locations.source.name} has no function to start from",
-                help="one module to a file, with a public func.func, @main if there are several",
-            )
+            help = "one module to a file, with a public func.func, @main if there are several"
+            raise error("E403", f"{self.locations.source.name} has no function to start from", help=help)
         return public[0]
 
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
@@ -388,12 +385,9 @@ def _check_replicas(module: mlir.Module, locations: Locations, written: int | No
     """Raises SpmdcError (E709) if the module runs as several replicas, each with arguments of its own."""
     count = _replicas(module, written)
     if count > 1:
-        raise error(
-            "E709",
-            f"the module runs as {count} replicas, which are not partitions of one program",
-            locations.span(module.operation.location),
-            help="give the batch a dim for what the replicas compute, and split it over partitions",
-        )
+        message = f"the module runs as {count} replicas, which are not partitions of one program"
+        help = "give the batch a dim for what the replicas compute, and split it over partitions"
+        raise error("E709", message, locations.span(module.operation.location), help=help)
 
 
 def _converter(op: mlir.Operation, scope: Scope) -> Converter:

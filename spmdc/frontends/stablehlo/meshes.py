@@ -220,9 +220,5 @@ def partitions_of(module: mlir.Module, written: int | None) -> int | None:
 def check_devices(mesh: Mesh, partitions: int | None, span: Span | None) -> None:
     """Raises SpmdcError (E305) if the mesh is for another number of devices than the module."""
     if partitions is not None and mesh.size != partitions:
-        raise error(
-            "E305",
-            f"the mesh ({mesh}) has {mesh.size} devices, and the module is for {partitions} partitions",
-            span,
-            help="make the mesh as large as the number of partitions",
-        )
+        message = f"the mesh ({mesh}) has {mesh.size} devices, and the module is for {partitions} partitions"
+        raise error("E305", message, span, help="make the mesh as large as the number of partitions")

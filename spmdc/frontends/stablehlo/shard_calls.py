@@ -119,12 +119,9 @@ def convert_group(group: Group, scope: Scope) -> None:
     first = (group.into or group.out)[0]
     scope.builder.span = scope.module.locations.span(first.location) or scope.fallback
     if not group.is_left:
-        raise scope.refuse(
-            first,
-            f"@{_target(first)} leads into a region of which the function returns shards",
-            code="E709",
-            help="lead out of it first, with SPMDShardToFullShape or xla.sdy.LocalToGlobalShape",
-        )
+        message = f"@{_target(first)} leads into a region of which the function returns shards"
+        help = "lead out of it first, with SPMDShardToFullShape or xla.sdy.LocalToGlobalShape"
+        raise scope.refuse(first, message, code="E709", help=help)
     axes = _axes(first if group.into else _says_manual(group), scope)
     manual = frozenset(axis.name for axis in axes)
     inner = scope.inner()

@@ -254,12 +254,8 @@ def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:
     """Raises SpmdcError (E304) if the meshes are not all of the same number of devices."""
     for mesh, span in ((d.mesh, d.span) for d in declared if d.mesh is not None):
         if mesh.size != first.size:
-            raise error(
-                "E304",
-                f"the mesh ({mesh}) has {mesh.size} devices, and the mesh ({first}) {first.size}",
-                span,
-                help="all meshes of a program are of the same devices",
-            )
+            message = f"the mesh ({mesh}) has {mesh.size} devices, and the mesh ({first}) {first.size}"
+            raise error("E304", message, span, help="all meshes of a program are of the same devices")
 
 
 def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:

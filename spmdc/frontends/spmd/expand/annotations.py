@@ -52,12 +52,8 @@ def annotate(given: Expressions, node: s.Call) -> Value:
 
 def _split(given: Expressions, node: s.Call, x: Value) -> Sharding:
     if len(node.args) < 3:
-        raise error(
-            "E203",
-            "split takes a tensor, a dim, and a number of partitions or mesh axes",
-            node.span,
-            help=USAGE["split"],
-        )
+        message = "split takes a tensor, a dim, and a number of partitions or mesh axes"
+        raise error("E203", message, node.span, help=USAGE["split"])
     dim = normal_dim(expect_int(given.expr(node.args[1]), node.args[1].span, "the dim"), x.type.rank, node.span)
     meshes = given.context.meshes
     named = _named_axes(given, node.args[2:])
@@ -96,12 +92,9 @@ def _assigned(given: Expressions, node: s.Call, x: Value) -> Sharding:
         )
     ids = _device_ids(item, span)
     if _rank(ids) != x.type.rank:
-        raise error(
-            "E303",
-            f"the device assignment has {_rank(ids)} dims, and the tensor {x.type} has {x.type.rank}",
-            span,
-            help="nest the ids as deep as the tensor has dims, with one entry where a dim is not split",
-        )
+        message = f"the device assignment has {_rank(ids)} dims, and the tensor {x.type} has {x.type.rank}"
+        help = "nest the ids as deep as the tensor has dims, with one entry where a dim is not split"
+        raise error("E303", message, span, help=help)
     return _freshly_named(meshes, lambda prefix: assign_devices(meshes.default, ids, prefix, span=span))
 
 

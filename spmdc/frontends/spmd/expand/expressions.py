@@ -280,12 +280,8 @@ class Evaluator:
         low, high = number(part.start, 0), number(part.stop, size)
         low, high = (n + size if n < 0 else n for n in (low, high))
         if not 0 <= low <= high <= size:
-            raise error(
-                "E201",
-                f"slice {low}:{high} of a dim of size {size}: 0 <= start <= stop <= {size} must hold",
-                part.span,
-                help=f"x[:{size}] is all of the dim, and so is x[:]",
-            )
+            message = f"slice {low}:{high} of a dim of size {size}: 0 <= start <= stop <= {size} must hold"
+            raise error("E201", message, part.span, help=f"x[:{size}] is all of the dim, and so is x[:]")
         return low, high, step
 
     # Calls.
@@ -519,12 +515,9 @@ class Evaluator:
             given[name] = named[name]
         if len(items) > len(params) or len(given) < len(params):
             count = len(items) + len(named)
-            raise error(
-                "E203",
-                f"function {signature.name!r} takes {len(params)} arguments, and is given {count}",
-                span,
-                help=f"{signature.name}({', '.join(f'{p.name}: {p.type}' for p in params)})",
-            )
+            message = f"function {signature.name!r} takes {len(params)} arguments, and is given {count}"
+            help_text = f"{signature.name}({', '.join(f'{p.name}: {p.type}' for p in params)})"
+            raise error("E203", message, span, help=help_text)
         operands: list[Value] = []
         for param in params:
             item, place = given[param.name]
@@ -565,12 +558,8 @@ def _function_named(node: s.Call) -> str:
 
 def _subscript(item: Value, span: Span) -> Value:
     if item.type.rank or not item.dtype.is_integer:
-        raise error(
-            "E207",
-            f"a subscript must be an integer, and is {item.type}",
-            span,
-            help="take(x, indices, dim) takes what x has at several indices" if item.dtype.is_integer else "",
-        )
+        help_text = "take(x, indices, dim) takes what x has at several indices" if item.dtype.is_integer else ""
+        raise error("E207", f"a subscript must be an integer, and is {item.type}", span, help=help_text)
     return item
 
 

@@ -44,12 +44,9 @@ def expand_loop(block: Statements, node: s.While | s.Repeat) -> Item:
     rounds = expect_int(block.evaluator.expr(node.bound), node.bound.span, "the number of rounds")
     most = _MAX_UNROLLED if node.unrolled else _MAX_ROUNDS
     if not 0 <= rounds <= most:
-        raise error(
-            "E201",
-            f"{'repeat unrolls' if node.unrolled else 'loop has'} 0 to {most:,} rounds, and is asked for {rounds}",
-            node.bound.span,
-            help="loop k < n (…) {…} loops when the program runs" if node.unrolled else "",
-        )
+        message = f"{'repeat unrolls' if node.unrolled else 'loop has'} 0 to {most:,} rounds, and is asked for {rounds}"
+        help = "loop k < n (…) {…} loops when the program runs" if node.unrolled else ""
+        raise error("E201", message, node.bound.span, help=help)
     carried = [_begun(block, entry) for entry in node.carried]
     return _unrolled(block, node, rounds, carried) if node.unrolled else _counted(block, node, rounds, carried)
 

@@ -231,12 +231,8 @@ def _with_initializer(context: Context, function: s.FunctionItem, param: s.Param
 def _check_shard(context: Context, type: s.TypeExpr) -> None:
     """Raises SpmdcError (E406, E303) if the type cannot be that of a shard."""
     if context.stage != "spmd":
-        raise error(
-            "E406",
-            "only the parameters and results of an SPMD program are shards `of` something",
-            type.span,
-            help="begin the program with `spmd`",
-        )
+        message = "only the parameters and results of an SPMD program are shards `of` something"
+        raise error("E406", message, type.span, help="begin the program with `spmd`")
     if type.annotated:
         help_text = "f32[4, 64] of f32[16@x, 64]"
         raise error("E303", "the sharding comes after `of`, with the global type", type.span, help=help_text)

@@ -77,12 +77,8 @@ class Meshes:
             return whole
         pre, size = axis.part
         if pre < 1 or size < 1 or whole.size % (pre * size):
-            raise error(
-                "E303",
-                f"{axis.name}:({pre}){size} is no part of axis {axis.name!r} of size {whole.size}",
-                axis.span,
-                help=f"{axis.name}:(p)s needs p * s to divide {whole.size}",
-            )
+            message = f"{axis.name}:({pre}){size} is no part of axis {axis.name!r} of size {whole.size}"
+            raise error("E303", message, axis.span, help=f"{axis.name}:(p)s needs p * s to divide {whole.size}")
         return AxisRef(axis.name, pre, size)
 
 

@@ -82,12 +82,8 @@ def expand_composition(
     """Binds the arguments and expands. Raises SpmdcError (E203, E207, and what its ops refuse)."""
     params = definition.params
     if len(items) > len(params):
-        raise error(
-            "E203",
-            f"{definition.name} takes {len(params)} arguments, and is given {len(items)}",
-            node.span,
-            help=str(definition),
-        )
+        message = f"{definition.name} takes {len(params)} arguments, and is given {len(items)}"
+        raise error("E203", message, node.span, help=str(definition))
     places = {p.name: (item, arg.span) for p, item, arg in zip(params, items, node.args, strict=False)}
     for keyword in node.keywords:
         if keyword.name not in {p.name for p in params}:

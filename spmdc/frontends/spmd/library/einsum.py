@@ -100,12 +100,8 @@ def _sum_away(e: Emitter, x: Value, letters: str, kept: str) -> tuple[Value, str
 def _multiply(e: Emitter, a: Value, left: str, b: Value, right: str, output: str) -> tuple[Value, str]:
     """The product, with the letters of its dims: batch, then those of a only, then those of b only."""
     if a.dtype != b.dtype:
-        raise error(
-            "E201",
-            f"einsum: the operands have different element types, {a.dtype} and {b.dtype}",
-            e.span,
-            help=f"convert one of them: convert(x, dtype={a.dtype})",
-        )
+        message = f"einsum: the operands have different element types, {a.dtype} and {b.dtype}"
+        raise error("E201", message, e.span, help=f"convert one of them: convert(x, dtype={a.dtype})")
     batch = [c for c in left if c in right and c in output]
     summed = [c for c in left if c in right and c not in output]
     result = e.op(

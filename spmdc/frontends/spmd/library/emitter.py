@@ -133,12 +133,9 @@ class Emitter:
             for d, n in enumerate(v.shape, start=rank - v.type.rank):
                 if n != 1 and shape[d] not in (1, n):
                     shown = " and ".join(str(o.type) for o in operands)
-                    raise error(
-                        "E201",
-                        f"the shapes of {shown} do not broadcast: dim {d - rank} has sizes {shape[d]} and {n}",
-                        self.span,
-                        help="dims are aligned from the last; expand_dims(x, dim) inserts one of size 1",
-                    )
+                    message = f"the shapes of {shown} do not broadcast: dim {d - rank} has sizes {shape[d]} and {n}"
+                    help = "dims are aligned from the last; expand_dims(x, dim) inserts one of size 1"
+                    raise error("E201", message, self.span, help=help)
                 shape[d] = n if n != 1 else shape[d]
         return tuple(shape)
 

@@ -45,12 +45,8 @@ def _float_type(e: Emitter, item: Item) -> TensorType:
         return item
     if isinstance(item, tuple) and all(isinstance(n, int) and n >= 0 for n in item):
         return check_type(TensorType(tuple(n for n in item if isinstance(n, int)), f32), e.span)
-    raise error(
-        "E203",
-        "uniform draws a tensor of floats of 8 bits or more, of a type with a zero: give its type or its shape",
-        e.span,
-        help="uniform(key, f32[4, 8])",
-    )
+    message = "uniform draws a tensor of floats of 8 bits or more, of a type with a zero: give its type or its shape"
+    raise error("E203", message, e.span, help="uniform(key, f32[4, 8])")
 
 
 @composition(computes=False)

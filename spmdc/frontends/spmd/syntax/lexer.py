@@ -193,12 +193,8 @@ def _check_size(source: Source, text: str) -> None:
     if surrogate is not None:
         line = text.count("\n", 0, surrogate.start()) + 1
         column = surrogate.start() - (text.rfind("\n", 0, surrogate.start()) + 1) + 1
-        raise error(
-            "E002",
-            "the file is not text: it holds bytes that are not UTF-8",
-            Span(source, line, column, line, column + 1),
-            help="save the program as UTF-8",
-        )
+        message = "the file is not text: it holds bytes that are not UTF-8"
+        raise error("E002", message, Span(source, line, column, line, column + 1), help="save the program as UTF-8")
 
 
 def _line(result: Tokens, line: str, number: int, begin: int) -> Token | None:
@@ -388,12 +384,8 @@ def _match_brackets(result: Tokens) -> None:
 
 
 def _too_deep(token: Token, source: Source) -> SpmdcError:
-    return error(
-        "E003",
-        f"brackets nest deeper than {MAX_DEPTH} levels here",
-        token.span(source),
-        help="give inner expressions names of their own",
-    )
+    message = f"brackets nest deeper than {MAX_DEPTH} levels here"
+    return error("E003", message, token.span(source), help="give inner expressions names of their own")
 
 
 def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Callable[[int], None]) -> None:

@@ -428,12 +428,8 @@ def _faulty_item(tokens: list[Token], source: Source) -> s.Item | None:
 
 
 def _junk(token: Token, source: Source) -> Diagnostic:
-    return Diagnostic(
-        "E001",
-        f"unexpected {_shown(token)} outside of functions",
-        token.span(source),
-        help=_FOREIGN.get(token.text, "a program consists of const, mesh, include, precision and def items"),
-    )
+    help_text = _FOREIGN.get(token.text, "a program consists of const, mesh, include, precision and def items")
+    return Diagnostic("E001", f"unexpected {_shown(token)} outside of functions", token.span(source), help=help_text)
 
 
 def _separator(token: Token, source: Source) -> Diagnostic:

@@ -162,12 +162,8 @@ class Builder:
             elif word.text == "replicated" and all(not kind for kind, _ in entries or ()):
                 replicated.extend(axis for _, axis in entries or ())
             else:
-                raise error(
-                    "E001",
-                    f"unexpected {word.text!r} in a sharding",
-                    self._token_span(word),
-                    help="{partial: x, max y; replicated: z} or {replicated}",
-                )
+                help = "{partial: x, max y; replicated: z} or {replicated}"
+                raise error("E001", f"unexpected {word.text!r} in a sharding", self._token_span(word), help=help)
         return _Annotation(self._span(c[0], c[2]), tuple(partial), tuple(replicated))
 
     def clause(self, c: Children) -> tuple[Token, Children | None]:

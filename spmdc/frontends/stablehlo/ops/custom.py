@@ -39,12 +39,8 @@ def _draw(op: mlir.Operation, scope: Scope) -> Bound:
 
 
 def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
-    raise scope.refuse(
-        op,
-        f"@{_target(op)}: the program is partitioned by hand here",
-        code="E709",
-        help="import the program as it is outside of shard_map",
-    )
+    message = f"@{_target(op)}: the program is partitioned by hand here"
+    raise scope.refuse(op, message, code="E709", help="import the program as it is outside of shard_map")
 
 
 _UNCHANGED = (
@@ -88,11 +84,8 @@ def _check_signature(op: mlir.Operation, scope: Scope, target: str, known: Targe
     takes, gives = _SIGNATURES.get(known, (1, 1))
     operands, results = len(scope.operands(op)), len(scope.result_types(op))
     if (operands, results) != (takes, gives):
-        raise scope.refuse(
-            op,
-            f"@{target} has {operands} operands and {results} results",
-            help=f"it takes {takes} and returns {gives}",
-        )
+        message = f"@{target} has {operands} operands and {results} results"
+        raise scope.refuse(op, message, help=f"it takes {takes} and returns {gives}")
 
 
 def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | list[Bound]) -> None:
@@ -126,10 +119,6 @@ def _custom_call(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
         _check_types(op, scope, target, computed)
         return computed
     if any(effect in target for effect in _EFFECTS):
-        raise scope.refuse(
-            op,
-            f"@{target} runs code on the host",
-            code="E704",
-            help="leave out callbacks and debug prints, or compute in JAX what they compute",
-        )
+        help = "leave out callbacks and debug prints, or compute in JAX what they compute"
+        raise scope.refuse(op, f"@{target} runs code on the host", code="E704", help=help)
     return opaque(op, scope)

@@ -36,12 +36,9 @@ def _callback(op: mlir.Operation, scope: Scope) -> list[Bound]:
     name = identifier(name_of_path(name_of(op.location), "callback").rpartition("/")[2], "callback")
     function = scope.module.effects.function(op, name)
     if function is None:
-        raise scope.refuse(
-            op,
-            f"@{target} calls a Python function, which a module that is read from text does not hold",
-            code="E704",
-            help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
-        )
+        message = f"@{target} calls a Python function, which a module that is read from text does not hold"
+        help = "import the function that was lowered to this: spmdc.from_jax, spmdc.jit"
+        raise scope.refuse(op, message, code="E704", help=help)
     split = "partitioned" in target
     meshes = scope.module.shardings.meshes
     axes = meshes[0].whole_axes() if meshes else ()

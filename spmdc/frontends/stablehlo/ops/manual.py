@@ -47,12 +47,9 @@ def manual_axes(scope: Scope, attribute: sdy.ManualAxesAttr) -> tuple[AxisRef, .
     names = {str(attribute[i]) for i in range(len(attribute))}
     foreign = sorted(names - set(originals.names))
     if foreign:
-        raise error(
-            "E709",
-            f"the region is by hand along {foreign[0]}, which is no axis of the mesh ({originals})",
-            scope.builder.span,
-            help="declare the mesh of the region first: regions are on the default mesh",
-        )
+        message = f"the region is by hand along {foreign[0]}, which is no axis of the mesh ({originals})"
+        help = "declare the mesh of the region first: regions are on the default mesh"
+        raise error("E709", message, scope.builder.span, help=help)
     return tuple(mesh.axis(own) for (own, _), (name, _) in zip(mesh.axes, originals.axes, strict=True) if name in names)
 
 

@@ -33,12 +33,9 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
     module."""
     target = text_of(op.attributes["call_target_name"])
     if items(op.attributes, "called_computations"):
-        raise scope.refuse(
-            op,
-            f"spmdc does not know what @{target} does with the functions that it is given",
-            code="E705",
-            help="write what it computes in ops of StableHLO, or as a custom call that needs no function",
-        )
+        message = f"spmdc does not know what @{target} does with the functions that it is given"
+        help = "write what it computes in ops of StableHLO, or as a custom call that needs no function"
+        raise scope.refuse(op, message, code="E705", help=help)
     operands, types = scope.operands(op), scope.result_types(op)
     config, version = _options(op)
     attrs: dict[str, Attr] = {
@@ -58,12 +55,8 @@ def called(op: mlir.Operation, scope: Scope, opname: str, attrs: dict[str, Attr]
     """The call as an op; if it has effects, it takes the token and returns the next one. Raises SpmdcError (E704)."""
     effect = has_side_effect(op)
     if effect and scope.token is None:
-        raise scope.refuse(
-            op,
-            "the call has effects, in a function of elements that runs in no order",
-            code="E704",
-            help="call it outside of reductions, sorts and the like",
-        )
+        message = "the call has effects, in a function of elements that runs in no order"
+        raise scope.refuse(op, message, code="E704", help="call it outside of reductions, sorts and the like")
     operands = [*scope.operands(op), *scope.tokens(effect)]
     results = list(scope.builder.append(opname, operands, {**attrs, "effect": effect}))
     if effect:

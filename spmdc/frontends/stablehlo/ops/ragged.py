@@ -28,11 +28,8 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
     groups = listed_groups(op, scope, given.get("replica_groups"), has_channel="channel_id" in given)
     count, updates = (1 if groups is None else groups.size), math.prod(told[0].shape)
     if any(v.shape != (updates,) for v in told) or updates % count or operand.shape[1:] != output.shape[1:]:
-        raise scope.refuse(
-            op,
-            f"its operands do not fit one another, nor groups of {count} devices",
-            help="rows of one shape, and as many offsets and sizes of each kind for each device",
-        )
+        help = "rows of one shape, and as many offsets and sizes of each kind for each device"
+        raise scope.refuse(op, f"its operands do not fit one another, nor groups of {count} devices", help=help)
     if not operand.type.size or not output.type.size or not updates:
         return output
     inputs, sizes, outputs, _ = (scope.emit("convert", v, dtype=s32) for v in told)

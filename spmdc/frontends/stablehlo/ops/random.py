@@ -27,12 +27,9 @@ def _rng_bit_generator(op: mlir.Operation, scope: Scope) -> list[Bound]:
 def _seed(op: mlir.Operation, scope: Scope) -> Value:
     """An initial state that no other op of the program has. Raises SpmdcError (E704) if the op runs several times."""
     if scope.repeats:
-        raise scope.refuse(
-            op,
-            "it draws other numbers each time, and what a program here computes depends on its arguments alone",
-            code="E704",
-            help="draw with rng_bit_generator, or jax.random, from a state that it is given",
-        )
+        message = "it draws other numbers each time, and what a program here computes depends on its arguments alone"
+        help = "draw with rng_bit_generator, or jax.random, from a state that it is given"
+        raise scope.refuse(op, message, code="E704", help=help)
     scope.module.draws += 1
     return scope.emit("constant", value=(scope.module.draws, 0), type=TensorType((2,), _STATE))
 

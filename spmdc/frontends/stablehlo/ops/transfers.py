@@ -19,12 +19,8 @@ def _taken(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """Raises SpmdcError (E704)."""
     transfers = _transfers(op, scope)
     if transfers.handed:
-        raise scope.refuse(
-            op,
-            "what the host gives here may answer what it was handed before",
-            code="E704",
-            help="take all that the host gives first, or call the host by io_callback",
-        )
+        help = "take all that the host gives first, or call the host by io_callback"
+        raise scope.refuse(op, "what the host gives here may answer what it was handed before", code="E704", help=help)
     name = op.name.partition(".")[2]
     return [scope.builder.param(name, type) for type in scope.result_types(op)]
 
@@ -41,17 +37,10 @@ def _transfers(op: mlir.Operation, scope: Scope) -> Transfers:
     """The transfers of the program. Raises SpmdcError (E704) if the op communicates with another program, or may not
     run exactly once."""
     if op.name.endswith((".send", ".recv")) and not flag(op, "is_host_transfer"):
-        raise scope.refuse(
-            op,
-            "it hands tensors to another program, or to one device alone, while this one runs",
-            code="E704",
-            help="send between the devices of a program by collective_permute",
-        )
+        message = "it hands tensors to another program, or to one device alone, while this one runs"
+        raise scope.refuse(op, message, code="E704", help="send between the devices of a program by collective_permute")
     if scope.transfers is None:
-        raise scope.refuse(
-            op,
-            "it hands tensors to the host, or takes some, in a loop, a choice, a function or a manual region",
-            code="E704",
-            help="give what is fed in as an argument, and return what is fed out; or call the host by io_callback",
-        )
+        message = "it hands tensors to the host, or takes some, in a loop, a choice, a function or a manual region"
+        help = "give what is fed in as an argument, and return what is fed out; or call the host by io_callback"
+        raise scope.refuse(op, message, code="E704", help=help)
     return scope.transfers

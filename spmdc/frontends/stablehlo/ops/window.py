@@ -112,12 +112,8 @@ def _reduce_window(op: mlir.Operation, scope: Scope) -> list[Bound]:
         return [_reduced(scope, v, i, k, windows) for v, i, k in zip(operands, inits, kinds, strict=True)]
     running = windows.running_dim(operands[0].shape)
     if running is None and math.prod(windows.sizes) > _MOST_OFFSETS:
-        raise scope.refuse(
-            op,
-            f"its body is no known reduction, and its window has {math.prod(windows.sizes)} elements",
-            code="E708",
-            help="reduce by sum, prod, max, min, and or or",
-        )
+        message = f"its body is no known reduction, and its window has {math.prod(windows.sizes)} elements"
+        raise scope.refuse(op, message, code="E708", help="reduce by sum, prod, max, min, and or or")
     function = body_function(op, scope, op.regions[0], "window_body", [v.dtype for v in values])
     if running is not None:
         return list(_scanned(scope, function, operands, inits, *running))
@@ -197,12 +193,9 @@ def _select_and_scatter(op: mlir.Operation, scope: Scope) -> Value:
         attrs = {**windows.attrs(), "select": direction}
         return with_init(scope, scope.emit("select_and_scatter", operand, source, **attrs), init, "sum")
     if math.prod(windows.sizes) > _MOST_OFFSETS:
-        raise scope.refuse(
-            op,
-            f"it selects or scatters by another function, in windows of {math.prod(windows.sizes)} elements",
-            code="E708",
-            help=f"select by GE, GT, LE or LT and scatter by add, or in windows of up to {_MOST_OFFSETS} elements",
-        )
+        message = f"it selects or scatters by another function, in windows of {math.prod(windows.sizes)} elements"
+        help = f"select by GE, GT, LE or LT and scatter by add, or in windows of up to {_MOST_OFFSETS} elements"
+        raise scope.refuse(op, message, code="E708", help=help)
     selected = _selected(op, scope, operand, windows)
     indices = scope.emit("reshape", selected, shape=(source.type.size, 1))
     updates = scope.emit("reshape", source, shape=(source.type.size,))
