@@ -8,7 +8,6 @@ groups, and each device takes that of its own group.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from jaxlib.mlir import ir as mlir
@@ -29,30 +28,6 @@ from spmdc.frontends.stablehlo.scope import Scope
 HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
 
 
-class Groups(Protocol):
-    """Groups of devices. Each group lists its devices in some order."""
-
-    @property
-    def size(self) -> int:
-        """The number of devices in each group, or in the largest one."""
-
-    def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
-        """The values of a group's devices, concatenated in the group's order."""
-
-    def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
-        """The parts for this device of the values of a group's devices, in the group's order, in which the parts are
-        split too."""
-
-    def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
-        """The reduction of the values of a group's devices."""
-
-    def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
-        """The part of that reduction, along a dim, for this device."""
-
-    def of_the_first(self, scope: Scope, value: Value) -> Value:
-        """The value of the first device of the group."""
-
-
 @dataclass(frozen=True)
 class GroupsAlongAxes:
     """Groups along mesh axes. `order` has the positions along the axes of a group's devices, in the group's order."""
@@ -62,6 +37,7 @@ class GroupsAlongAxes:
 
     @property
     def size(self) -> int:
+        """The number of devices in each group."""
         return len(self.order)
 
     @property
@@ -70,21 +46,27 @@ class GroupsAlongAxes:
         return tuple(map(int, np.argsort(self.order)))
 
     def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
+        """The values of a group's devices, concatenated in the group's order."""
         return _in_order(scope, scope.emit("all_gather", value, axes=self.axes, dim=dim), dim, self.order)
 
     def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
+        """The parts for this device of the values of a group's devices, in the group's order, in which the parts are
+        split too."""
         sent = _in_order(scope, value, split, self._places)
         got = scope.emit("all_to_all", sent, axes=self.axes, split=split, concat=concat)
         return _in_order(scope, got, concat, self.order)
 
     def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
+        """The reduction of the values of a group's devices."""
         return scope.emit("all_reduce", value, axes=self.axes, kind=kind)
 
     def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
+        """The part of that reduction, along a dim, for this device."""
         ordered = _in_order(scope, value, dim, self._places)
         return scope.emit("reduce_scatter", ordered, axes=self.axes, dim=dim, kind=kind)
 
     def of_the_first(self, scope: Scope, value: Value) -> Value:
+        """The value of the first device of the group."""
         index = scope.emit("axis_index", axes=self.axes)
         is_first = scope.emit("compare", index, scope.full(self.order[0], index.type), direction="EQ")
         kept = scope.emit("select", is_first, value, _zeros(scope, value.type))
@@ -93,8 +75,9 @@ class GroupsAlongAxes:
 
 @dataclass(frozen=True)
 class ListedGroups:
-    """Groups that are not along axes: for each position along the axes, the positions of its group's devices, and the
-    number in the group of the device itself. Groups with fewer devices than others are filled with None."""
+    """Groups that are not along axes, with the methods of `GroupsAlongAxes`: for each position along the axes, the
+    positions of its group's devices, and the number in the group of the device itself. Groups with fewer devices than
+    others are filled with None, and count as large as these."""
 
     axes: tuple[AxisRef, ...]
     members: tuple[tuple[int | None, ...], ...]
@@ -148,6 +131,10 @@ class ListedGroups:
         length = value.shape[dim] // self.size
         start = looked_up(scope, self.axes, tuple(length * position for position in self.own))
         return _slice(scope, value, dim, start, length)
+
+
+Groups = GroupsAlongAxes | ListedGroups
+"""Groups of devices. Each group lists its devices in some order."""
 
 
 def _zeros(scope: Scope, type: TensorType) -> Value:

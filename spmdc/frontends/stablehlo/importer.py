@@ -33,7 +33,7 @@ from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops_elsewhere
 from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.stablehlo.ops import CONVERTERS
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
-from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope, Transfers
+from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope
 from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
 from spmdc.frontends.stablehlo.shardings import Shardings, group_of, has_sharding, is_annotated
 
@@ -204,7 +204,7 @@ class ModuleImporter:
         elif has_effects:
             scope.token = scope.builder.param("token", TOKEN, span=span)
         if name == ENTRY:
-            scope.transfers = Transfers()
+            scope.handed = []
         before = len(self.problems.errors)
         returned: list[Value] | None = None
         with contextlib.suppress(PoisonedError):
@@ -428,8 +428,7 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
 def _handed_over(scope: Scope, results: Sequence[tuple[Value, Result]]) -> list[tuple[Value, Result]]:
     """The additional results of the entry: the values that it sends to the host while it runs."""
     names = Names({result.name for _, result in results})
-    handed = scope.transfers.handed if scope.transfers is not None else []
-    return [(v, Result(names.fresh(hint), v.type, None, span=v.span)) for hint, v in handed]
+    return [(v, Result(names.fresh(hint), v.type, None, span=v.span)) for hint, v in scope.handed or ()]
 
 
 def _located(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:

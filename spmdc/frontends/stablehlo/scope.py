@@ -79,13 +79,6 @@ class Module(Protocol):
 
 
 @dataclass
-class Transfers:
-    """The values that the program sends to the host, in order, each with a name."""
-
-    handed: list[tuple[str, Value]] = field(default_factory=list[tuple[str, Value]])
-
-
-@dataclass
 class Scope:
     """One region of a function under construction. All regions of a function share `values` and `numbers`.
 
@@ -112,8 +105,9 @@ class Scope:
     """The token that the next effect takes, in functions with effects."""
     repeats: bool = False
     """Whether ops here may run several times."""
-    transfers: Transfers | None = None
-    """The transfers of the program, if ops here run exactly once, in the program's entry."""
+    handed: list[tuple[str, Value]] | None = None
+    """The values that the program sends to the host, in order, each with a name, if ops here run exactly once, in the
+    program's entry."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
