@@ -56,7 +56,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     about: dict[str, Any] = {"step": checkpoint.step, "course": checkpoint.course}
     total = _sum_of_header(header, about)
     for array in data.values():
-        total = zlib.crc32(_bytes(array), total)
+        total = zlib.crc32(array.tobytes(), total)
     header["__metadata__"] = {key: json.dumps(value) for key, value in {**about, "crc32": total}.items()}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -64,7 +64,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     def write(file: IO[bytes]) -> None:
         file.write(struct.pack("<Q", len(text)) + text)
         for array in data.values():
-            file.write(_bytes(array))
+            file.write(array.tobytes())
 
     path = folder / _name(checkpoint.step)
     _remove_unfinished(folder)
@@ -128,10 +128,6 @@ def _array(entry: Mapping[str, Any], data: memoryview) -> Array:
 
 def _sum_of_header(arrays: Mapping[str, Any], about: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps([arrays, about], sort_keys=True).encode())
-
-
-def _bytes(array: Array) -> bytes:
-    return array.tobytes()
 
 
 def _settle(folder: Path) -> None:

@@ -48,7 +48,7 @@ class Decoder:
 
     def takes(self, phrase: Phrase) -> bool:
         """Whether it is short enough, and leaves room for a symbol."""
-        return all(len(_given(name, phrase)) < shape[1] for name, shape in self._shapes.items())
+        return all(len(given_symbols(name, phrase)) < shape[1] for name, shape in self._shapes.items())
 
     def __call__(self, weights: Mapping[str, Any], phrases: Sequence[Phrase]) -> list[str]:
         """The translations of at most one batch of phrases."""
@@ -56,10 +56,10 @@ class Decoder:
         rows = {name: np.full(shape, PAD, np.int32) for name, shape in self._shapes.items()}
         for name, array in rows.items():
             for row, phrase in zip(array, filled, strict=True):
-                symbols = _given(name, phrase)
+                symbols = given_symbols(name, phrase)
                 row[: len(symbols)] = symbols
         asked = next((name for name in _ASKED if name in rows), "target")
-        begun = np.array([len(_given(asked, phrase)) for phrase in filled], np.int32)
+        begun = np.array([len(given_symbols(asked, phrase)) for phrase in filled], np.int32)
         said = np.asarray(self._say(weights, {**rows, **({_BEGUN: begun} if self._counts else {})}))
         return [decoded(row[n:]) for row, n in zip(said[: len(phrases)].tolist(), begun, strict=False)]
 
@@ -75,14 +75,12 @@ def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
 
 
 def given_symbols(name: str, phrase: Phrase) -> list[int]:
-    """The symbols before the English in the input with that name."""
+    """The symbols before the English in the input with that name; of `source` all, since it has no English."""
+    if name == "source":
+        return SEQUENCES[name](phrase)
     if name == "target":
         return [BEGIN]
     return joined_symbols(phrase)[: 1 - len(target_symbols(phrase))]
-
-
-def _given(name: str, phrase: Phrase) -> list[int]:
-    return SEQUENCES[name](phrase) if name == "source" else given_symbols(name, phrase)
 
 
 def _check(program: Program, trained: Program) -> None:

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Program, Result, Value
-from ir.types import Array, DType, TensorType, bf16, f16, f32, f64, s32
+from ir.types import Array, TensorType, bf16, f16, f32, f64, s32
 from spmdc.api import with_mesh
 from spmdc.checkpointing import checkpointed
 from spmdc.frontends.jax.jit import jit
@@ -210,27 +210,23 @@ def _check(program: Program) -> None:
         problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}", span,
                                 help="return the loss first; further results are metrics"))  # fmt: skip
     params = {param.name: param for param in program.main.params}
-    problems.extend(_untrainable(params[name]) for name in program.weights if not _is_trainable(params[name].dtype))
-    problems.extend(_clash(result) for result in results[1:] if _is_reserved(result.name))
-    problems.extend(_complex(result) for result in results[1:] if result.type.dtype.is_complex)
+    trainable = (bf16, f16, f32, *([f64] if _config.jax_enable_x64 else []))
+    for weight in map(params.__getitem__, program.weights):
+        if weight.dtype not in trainable:
+            what = f"the weight {weight.name} is {weight.type}, and weights are bf16, f16 or f32"
+            help = "an f32, converted where it is used; f64 takes the environment variable JAX_ENABLE_X64=1"
+            problems.add(Diagnostic("E606", what, weight.span, help=help))
+    for metric in results[1:]:
+        if metric.name in RESERVED or metric.name.startswith(HELD_OUT):
+            what = f"a metric is called {metric.name}, which the log calls something of its own"
+            problems.add(Diagnostic("E606", what, metric.span, help="rename it"))
+    for metric in results[1:]:
+        if metric.type.dtype.is_complex:
+            what = f"the metric {metric.name} is {metric.type}, and the log has no complex numbers"
+            problems.add(Diagnostic("E606", what, metric.span, help="return its real and its imaginary part"))
     for result in results:
         problems.extend(_mispredicted(result, params) if result.name == PREDICTED else ())
     problems.raise_errors()
-
-
-def _is_trainable(dtype: DType) -> bool:
-    return dtype in (bf16, f16, f32) or (dtype is f64 and bool(_config.jax_enable_x64))
-
-
-def _untrainable(weight: Value) -> Diagnostic:
-    what = f"the weight {weight.name} is {weight.type}, and weights are bf16, f16 or f32"
-    help = "an f32, converted where it is used; f64 takes the environment variable JAX_ENABLE_X64=1"
-    return Diagnostic("E606", what, weight.span, help=help)
-
-
-def _complex(result: Result) -> Diagnostic:
-    what = f"the metric {result.name} is {result.type}, and the log has no complex numbers"
-    return Diagnostic("E606", what, result.span, help="return its real and its imaginary part")
 
 
 def _mispredicted(result: Result, params: Mapping[str, Value]) -> list[Diagnostic]:
@@ -252,12 +248,3 @@ PREDICTED = "predicted"
 RESERVED = ("step", "seconds", "loss", "gradient_norm", "update_norm")
 HELD_OUT = "held_out_"
 """The fields of a log line besides the metrics, and what the names of those of held-out phrases begin with."""
-
-
-def _is_reserved(name: str) -> bool:
-    return name in RESERVED or name.startswith(HELD_OUT)
-
-
-def _clash(result: Result) -> Diagnostic:
-    what = f"a metric is called {result.name}, which the log calls something of its own"
-    return Diagnostic("E606", what, result.span, help="rename it")
