@@ -307,16 +307,16 @@ class Evaluator:
         name = node.name
         opdef = OPS.get(name)
         if name == "call":  # `call(v, function=layer)`, which is how a call is printed.
-            return self.call_function(_function_named(node), node.args, (), node)
+            return self.call_function(_function_named(node), node, ())
         if name == "map":
             return self.map_op(node)
-        of_another_stage = opdef is not None and self.context.stage not in opdef.stages
-        if name in self.context.signatures and of_another_stage:
-            return self.call_function(name, node.args, node.keywords, node)
+        is_function = name in self.context.signatures
+        if is_function and opdef is not None and self.context.stage not in opdef.stages:
+            opdef = None  # Functions may have the names of ops of other stages.
         if opdef is not None and (name not in _SUGARED or self.has_op_form(node, opdef)):
             return self.op(node, opdef)
-        if name in self.context.signatures:
-            return self.call_function(name, node.args, node.keywords, node)
+        if is_function:
+            return self.call_function(name, node, node.keywords)
         if name in ANNOTATIONS:
             return annotate(self, node)
         if name in COMPOSITIONS:
@@ -448,12 +448,8 @@ class Evaluator:
         if len(items) != len(params):
             message = f"function {name!r} takes {len(params)} arguments, and is mapped over {len(items)}"
             raise error("E203", message, node.span)
-        numbers = [isinstance(i, int | float) for i in items]
-        tensors = [
-            expect_value(i, a.span, "what is mapped over")
-            for i, a, n in zip(items, node.args, numbers, strict=True)
-            if not n
-        ]
+        pairs = zip(items, node.args, strict=True)
+        tensors = [expect_value(i, a.span, "what is mapped over") for i, a in pairs if not isinstance(i, int | float)]
         if not tensors:
             raise error("E207", "one of the operands must be a tensor", node.span)
         shape = self.emitter.common_shape(tensors)
@@ -465,11 +461,9 @@ class Evaluator:
         ]
         for operand, param, argument in zip(operands, params, node.args, strict=True):
             if operand.type.with_shape(()) != param.type:
-                wanted = (
-                    f"argument {param.name!r} must be elements of {param.type}"
-                    if not param.type.rank
-                    else f"argument {param.name!r} of {name} is no scalar"
-                )
+                wanted = f"argument {param.name!r} must be elements of {param.type}"
+                if param.type.rank:
+                    wanted = f"argument {param.name!r} of {name} is no scalar"
                 raise error("E202", f"{wanted}, and is {operand.type}", argument.span)
         types = [r.type.with_shape(shape) for r in signature.results]
         return one_or_several(self.emitter.ops("map", operands, {"function": name}, span=node.span, types=types))
@@ -485,10 +479,10 @@ class Evaluator:
         self.context.calls.setdefault(self.function, {}).setdefault(name, node.name_span)
         return signature
 
-    def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
-        values = self.exprs([*args, *(k.value for k in keywords)])
-        items = [(item, a.span) for item, a in zip(values, args, strict=False)]
-        named = {k.name: (item, k.span) for item, k in zip(values[len(args) :], keywords, strict=True)}
+    def call_function(self, name: str, node: s.Call, keywords: Sequence[s.Keyword]) -> Item:
+        values = self.exprs([*node.args, *(k.value for k in keywords)])
+        items = [(item, a.span) for item, a in zip(values, node.args, strict=False)]
+        named = {k.name: (item, k.span) for item, k in zip(values[len(items) :], keywords, strict=True)}
         signature = self.signature(name, node)
         operands = self.arguments(signature, items, named, node.span)
         types = [r.type for r in signature.results]
