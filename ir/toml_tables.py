@@ -148,12 +148,8 @@ class TomlReader:
         if value is None:
             return 1.0
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (
-            not is_number
-            or value == math.inf
-            or not (value > 0 or (zero and value == 0))
-            or (below is not None and value >= below)
-        ):
+        end = math.inf if below is None else below
+        if not is_number or not (0 <= value < end if zero else 0 < value < end):
             bound = f" and below {below:g}" if below is not None else ""
             self.wrong(path, f"{last(path)} is a number {_least(zero)}{bound}, and not {shown(value)}")
             return 1.0

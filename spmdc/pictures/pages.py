@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from types import MappingProxyType
-from typing import Protocol
 
 from ir.notebooks import Lines, draws, writes
 from ir.program import Program, all_ops
@@ -15,6 +14,7 @@ from ir.sharding import Sharding
 from ir.spelling.printer import print_program
 from spmdc.pictures.picture import picture
 from spmdc.reports.collectives import Collective
+from spmdc.reports.hlo_collectives import XlaCollective
 
 _OPEN, _MOST_LINES, _MOST_ROWS = 100, 1000, 40
 """The most lines of a text that is not collapsed, and the most lines and rows that are shown at all."""
@@ -71,12 +71,10 @@ def sent(collectives: Sequence[Collective]) -> str:
     return table + (f"<p>… and {more:,} more: collectives()</p>" if more else "")
 
 
-class _Sent(Protocol):
-    @property
-    def kind(self) -> str: ...
+_Side = tuple[Sequence[Collective | XlaCollective], int]
 
 
-def comparison(names: Sequence[str], sides: Sequence[tuple[Sequence[_Sent], int]], notes: Iterable[str]) -> str:
+def comparison(names: Sequence[str], sides: Sequence[_Side], notes: Iterable[str]) -> str:
     """The number of collectives of each kind on each side, and the bytes received."""
     kinds = sorted({c.kind for side, _ in sides for c in side})
     rows = [(kind, *(f"{sum(c.kind == kind for c in side):,}" for side, _ in sides)) for kind in kinds]
