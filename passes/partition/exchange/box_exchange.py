@@ -135,7 +135,7 @@ def exchange(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box,
     return result
 
 
-def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
+def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request]) -> list[Value]:
     """The boxes that one op needs of several tensors, all split over the same axes, with the wanted elements only."""
     asked = [(r, boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation)) for r in requests]
     simple = [_at_constant_places(b, request, each) for request, each in asked]
@@ -145,8 +145,8 @@ def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name
     last = divided(tuple(way[-1] for way in ways), weights, axes_size(axes))
     found: list[Value] = []
     for request, weight, whole, way, pieces in zip(requests, weights, boxes, ways, last, strict=True):
-        request = _on_the_way(b, request, whole, way, weight, axes, name)
-        found.append(_Writer(b, request, axes, way[-1], name or request.x.name).written(pieces))
+        request = _on_the_way(b, request, whole, way, weight, axes)
+        found.append(_Writer(b, request, axes, way[-1]).written(pieces))
     return found
 
 
@@ -160,22 +160,20 @@ def _at_constant_places(b: RegionBuilder, request: Request, boxes: Boxes) -> tup
     return request, boxes
 
 
-def cut(
-    b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
-) -> Value:
+def cut(b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None = None) -> Value:
     """Each device's box of a dim that all devices along `axes` have whole. All elements of the box are wanted."""
     n, place = x.shape[dim], position(b, axes) * box.step + box.start
     low, high = (min(max(0, beyond), box.size) for beyond in (-place.low, place.high + box.size - n))
     if low or high:
         along = [tuple(size if d == dim else 0 for d in range(x.type.rank)) for size in (low, high, 0)]
         fill = fill or padding_of(b, TensorType((), x.dtype))
-        x = b.op("pad", x, fill, name=name or x.name, low=along[0], high=along[1], interior=along[2])
+        x = b.op("pad", x, fill, name=x.name, low=along[0], high=along[1], interior=along[2])
     start = clamped(b, place, -low, n + high - box.size) + low
-    return _dynamic_slice(b, x, dim, start, box.size, name or x.name)
+    return _dynamic_slice(b, x, dim, start, box.size, x.name)
 
 
 def _on_the_way(
-    b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes, name: str
+    b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes
 ) -> Request:
     """The request that remains after all hops but the last are written."""
     if len(way) == 1:
@@ -185,7 +183,7 @@ def _on_the_way(
     request = replace(request, box=replace(request.box, every=thinned))
     for hop in way[:-1]:
         (pieces,) = divided((hop,), (weight,), axes_size(axes))
-        x = _Writer(b, request, axes, hop, name or request.x.name).unfilled(pieces)
+        x = _Writer(b, request, axes, hop).unfilled(pieces)
         request = replace(request, x=x, n=hop.n, box=Box(0, 1, hop.size), dilation=1)
     return replace(request, box=replace(request.box, every=whole.every), dilation=unit)
 
@@ -265,14 +263,14 @@ def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:
 class _Writer:
     """Writes one exchange."""
 
-    def __init__(self, b: RegionBuilder, request: Request, axes: Axes, boxes: Boxes, name: str) -> None:
+    def __init__(self, b: RegionBuilder, request: Request, axes: Axes, boxes: Boxes) -> None:
         self.b = b
         self.request = request
         self.x = request.x
         self.dim = request.dim
         self.axes = axes
         self.boxes = boxes
-        self.name = name
+        self.name = request.x.name
         self.devices = axes_size(axes)
         self.index = position(b, axes)
 
@@ -397,17 +395,14 @@ class _Writer:
 
     def _first_needed(self, i: Affine, boxes: Boxes) -> Affine:
         """The number of the first wanted element in device i's box."""
-        return self._up(i * boxes.step + (boxes.start - boxes.phase), boxes.every)
+        return divided_up(self.b, i * boxes.step + (boxes.start - boxes.phase), boxes.every)
 
     def _first_held(self, j: Affine, boxes: Boxes) -> Affine:
         """The number of the first wanted element in device j's shard."""
-        return self._up(j * boxes.chunk - boxes.phase, boxes.every)
+        return divided_up(self.b, j * boxes.chunk - boxes.phase, boxes.every)
 
     def _down(self, a: Affine, by: int) -> Affine:
         return divided_down(self.b, a, by)
-
-    def _up(self, a: Affine, by: int) -> Affine:
-        return divided_up(self.b, a, by)
 
     # Pieces.
 
@@ -435,9 +430,9 @@ class _Writer:
         assert inside is not None
         return inside
 
-    def _filled(self, box: Value, fill: Value | None) -> Value:
+    def _filled(self, box: Value, fill: Value) -> Value:
         """The box with `fill` in place of what is outside the tensor."""
-        if fill is None or box.type.size == 0:
+        if box.type.size == 0:
             return box
         boxes = self.boxes
         outside = self.b.op("broadcast_in_dim", fill, name="fill", shape=box.shape, dims=())

@@ -104,7 +104,7 @@ class Writer:
         shape = self.draw(st.sampled_from(self.choices.shapes))
         return TensorType(shape, self.draw(st.sampled_from(self.choices.dtypes)))
 
-    def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
+    def sharding(self, type: TensorType) -> Sharding:
         """A sharding; with pending reductions where their parts are exact."""
         meshes = self.choices.meshes
         manual = self.choices.manual
@@ -112,7 +112,7 @@ class Writer:
         integral = type.dtype.is_integer or type.dtype == pred
         partial = integral or (type.dtype in (f32, c64) and not self.anything)
         divided = self.choices.divided
-        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided, without=manual))
+        return self.draw(shardings(mesh, type, partial=partial, divided=divided, without=manual))
 
     def pick(self, accept: Callable[[Value], bool] | None = None, *, filled: bool = False) -> Value:
         """A value that `accept`s; newer ones are likelier. By default, any but complex ones.
