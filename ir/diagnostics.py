@@ -116,9 +116,8 @@ _MAX_GIVEN = 80
 def unfit(what: str, given: object, help: str = "") -> SpmdcError:
     """The error (E601) for an argument of a Python function. `what` is a clause that says what it should be."""
     shown = f"the function {given.__name__}" if isinstance(given, FunctionType) else " ".join(repr(given).split())
-    return error(
-        "E601", f"{what}, and not {shown if len(shown) <= _MAX_GIVEN else shown[:_MAX_GIVEN] + '…'}", help=help
-    )
+    message = f"{what}, and not {shown if len(shown) <= _MAX_GIVEN else shown[:_MAX_GIVEN] + '…'}"
+    return error("E601", message, help=help)
 
 
 def require(fits: bool, what: str, given: object, help: str = "") -> None:

@@ -29,6 +29,5 @@ class Registry(dict[str, Registered]):
 def unregistered(op: Op, decorator: str, folder: str) -> SpmdcError:
     """The error (E522) for an op that was declared, and for which no function is registered."""
     help = f"@{decorator}({op.name!r}) in {folder} registers one: docs/extending.md has an example"
-    return error(
-        "E522", f"the op {op.name!r} is declared, and no function has @{decorator}({op.name!r})", op.span, help=help
-    )
+    message = f"the op {op.name!r} is declared, and no function has @{decorator}({op.name!r})"
+    return error("E522", message, op.span, help=help)

@@ -81,9 +81,8 @@ def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     tiles = scanner.integers()
     scanner.expect("]")
     if len(tiles) > MAX_RANK + len(_SUBGROUPS):
-        raise error(
-            "E303", f"there are {len(tiles):,} tile sizes, and a tensor has at most {MAX_RANK} dims", scanner.span
-        )
+        message = f"there are {len(tiles):,} tile sizes, and a tensor has at most {MAX_RANK} dims"
+        raise error("E303", message, scanner.span)
     count = math.prod(tiles)
     if count < 1:
         help_text = "a dim that is not split has 1 tile"

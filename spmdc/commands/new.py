@@ -52,9 +52,8 @@ def run(options: Options, *, name: str) -> int:
     """Writes NAME.spmd and its test beside it. Raises SpmdcError (E005) if they exist, or cannot be written."""
     program = Path(name.removesuffix(".spmd") + ".spmd")
     if not re.fullmatch(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]*", program.stem):
-        raise error(
-            "E601", f"{name!r} is no name for a program", help="the letters a to z, digits, - and _: spmdc new layer"
-        )
+        message = f"{name!r} is no name for a program"
+        raise error("E601", message, help="the letters a to z, digits, - and _: spmdc new layer")
     test = program.with_name(f"test_{re.sub(r'[^0-9a-zA-Z_]', '_', program.stem)}.py")
     texts = {program: _PROGRAM, test: _TEST}
     for path in texts:

@@ -23,17 +23,15 @@ def rename(analysis: Analysis, definition: Definition, name: str) -> list[types.
     """The edits that rename a definition. Raises SpmdcError if this would change what names refer to (E102), or the
     name is invalid (E001)."""
     if not is_name(name):
-        raise error(
-            "E001", f"{name!r} is no name", help="names consist of letters, digits and _, and begin with a letter"
-        )
+        message = f"{name!r} is no name"
+        raise error("E001", message, help="names consist of letters, digits and _, and begin with a letter")
     if not analysis.is_own(definition):
         raise error("E102", f"{definition.name!r} is defined in {definition.span.source.name}", help="rename it there")
     places = analysis.names.of(definition)
     after = read(_replaced(analysis.lines.lines, places, name), analysis.reading.source.name, analysis.folder)
     if _shape(names_of(after.module, after.whole)) != _shape(analysis.names):
-        raise error(
-            "E102", f"{name!r} means something else where {definition.name!r} is used", help="choose another name"
-        )
+        message = f"{name!r} means something else where {definition.name!r} is used"
+        raise error("E102", message, help="choose another name")
     return [types.TextEdit(analysis.lines.range(o.span), name) for o in places]
 
 

@@ -296,9 +296,8 @@ class _Reader:
         axis = AxisRef(name, *self.cursor.part())
         if not axis.is_part_of(size):
             message = f"{name}:({axis.pre}){axis.size} is no part of axis {name!r} of size {size}"
-            raise error(
-                "E303", f"{self.cursor.what}: {message}", self.cursor.span, help="p and s of a part (p)s divide it"
-            )
+            message = f"{self.cursor.what}: {message}"
+            raise error("E303", message, self.cursor.span, help="p and s of a part (p)s divide it")
         return axis
 
     def word(self, *words: str) -> str:

@@ -75,9 +75,8 @@ def import_module(module: mlir.Module, locations: Locations, settings: Settings 
     try:
         program = ModuleImporter(module, locations, settings).run()
     except RecursionError:
-        raise error(
-            "E003", "regions nest too deep in one another, or functions call one another so", help="write loops"
-        ) from None
+        message = "regions nest too deep in one another, or functions call one another so"
+        raise error("E003", message, help="write loops") from None
     check(program)
     return run(Compilation(program), IMPORTED).program
 

@@ -193,9 +193,8 @@ def _complex(given: Expressions, node: s.Call, name: str) -> complex:
     parts = [_number(given, argument) for argument in node.args]
     numbers = [p for p in parts if isinstance(p, int | float) and not isinstance(p, bool)]
     if len(numbers) != 2 or len(parts) != 2 or node.keywords:
-        raise error(
-            "E207", f"{name} must be a number, and complex takes two of them", node.span, help="complex(1.0, 2.0)"
-        )
+        message = f"{name} must be a number, and complex takes two of them"
+        raise error("E207", message, node.span, help="complex(1.0, 2.0)")
     return complex(*numbers)
 
 

@@ -83,9 +83,8 @@ class Evaluator:
         if isinstance(node, _PLAIN):
             return node.value
         if self.depth >= _MAX_DEPTH:
-            raise error(
-                "E003", f"expressions nest deeper than {_MAX_DEPTH} levels here", node.span, help="name the inner parts"
-            )
+            message = f"expressions nest deeper than {_MAX_DEPTH} levels here"
+            raise error("E003", message, node.span, help="name the inner parts")
         outer = self.emitter.span
         self.emitter.span = node.span
         self.depth += 1

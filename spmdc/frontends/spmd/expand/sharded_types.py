@@ -60,9 +60,8 @@ class Meshes:
         if self.faulty:
             return PoisonedError()
         if not self.meshes:
-            return error(
-                "E306", f"axis {axis!r} is used and the program has no mesh", span, help=f"write mesh ({axis}=8)"
-            )
+            message = f"axis {axis!r} is used and the program has no mesh"
+            return error("E306", message, span, help=f"write mesh ({axis}=8)")
         known = "; ".join(str(m) for m in self.meshes)
         hint = suggest(axis, self.owner)
         return error("E301", f"no mesh has an axis {axis!r}", span, help=hint or f"the axes are {known}")
@@ -85,9 +84,8 @@ class Meshes:
 def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
     """Adds the mesh of a mesh item. Raises SpmdcError (E304, E207)."""
     if len(item.axes) > MAX_AXES:
-        raise error(
-            "E304", f"the mesh has {len(item.axes):,} axes, and no more than {MAX_AXES} are possible", item.span
-        )
+        message = f"the mesh has {len(item.axes):,} axes, and no more than {MAX_AXES} are possible"
+        raise error("E304", message, item.span)
     axes: list[tuple[str, int]] = []
     for axis in item.axes:
         assert axis.value is not None

@@ -233,9 +233,8 @@ class Emitter:
     def _array(self, items: tuple[Item, ...], type: TensorType | None) -> Value:
         literal = flattened(items)
         if not all(issubclass(kind, int | float) for kind in literal.kinds):
-            raise error(
-                "E207", "a list of numbers is needed here", self.span, help="concatenate and stack join tensors"
-            )
+            message = "a list of numbers is needed here"
+            raise error("E207", message, self.span, help="concatenate and stack join tensors")
         if literal.shape is None:
             raise error("E201", "the rows of the list have different lengths", self.span)
         floats = float in literal.kinds or not literal.numbers

@@ -40,9 +40,8 @@ def _wide(e: Emitter, x: Value) -> Value:
 
 def _floating(e: Emitter, x: Value, name: str) -> Value:
     if not x.dtype.is_float:
-        raise error(
-            "E201", f"{name} takes floats, and the elements are {x.dtype}", e.span, help="convert(x, dtype=f32)"
-        )
+        message = f"{name} takes floats, and the elements are {x.dtype}"
+        raise error("E201", message, e.span, help="convert(x, dtype=f32)")
     return x
 
 

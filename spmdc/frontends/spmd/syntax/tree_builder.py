@@ -349,9 +349,8 @@ def resolve_infix(operands: list[s.Expr], operators: list[Token]) -> s.Expr:
         done.append(operand)
         while waiting and (waiting[-1].precedence > precedence or waiting[-1].precedence == precedence != _POWER):
             if waiting[-1].precedence == precedence == _COMPARISON:
-                raise error(
-                    "E001", "comparisons do not chain", operand.span, help="write (a < b) & (b < c) with parentheses"
-                )
+                message = "comparisons do not chain"
+                raise error("E001", message, operand.span, help="write (a < b) & (b < c) with parentheses")
             reduce()
         waiting.append(_Pending(operator.text, precedence, operand.span))
     done.append(operands[-1])

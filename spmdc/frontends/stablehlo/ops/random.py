@@ -94,9 +94,8 @@ def _stochastic_convert(op: mlir.Operation, scope: Scope) -> Value:
     (E702) for types for which XLA does not compile it."""
     (operand, bits), (type,) = scope.operands(op), scope.result_types(op)
     if not operand.dtype.is_float or type.dtype.kind != "signed":
-        raise scope.refuse(
-            op, f"XLA rounds {operand.dtype} to no {type.dtype} at random", help="round to s8, s16 or s32"
-        )
+        message = f"XLA rounds {operand.dtype} to no {type.dtype} at random"
+        raise scope.refuse(op, message, help="round to s8, s16 or s32")
     wide = operand if operand.dtype.bits >= 32 else scope.emit("convert", operand, dtype=DTYPES["f32"])
     size = scope.emit("abs", wide)
     below = scope.emit("floor", size)
