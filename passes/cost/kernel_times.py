@@ -83,7 +83,7 @@ def _time_of(
     """The time of a kernel, as that of its heart, with the heart's own number of operations, as `found` has it for each
     op. Products read the values `near`, and leave them, in on-chip memory."""
     read, written = sum(kernel.reads.values()), sum(kernel.writes.values())
-    moved = (read + written) * _passes(kernel)
+    moved = (read + written) * (_SCAN_PASSES if role_of(kernel.heart) is InKernels.SCAN else 1)
     largest = max(kernel.reads.values(), default=0)
     compute = sum([found[op].flops / machine.flops_of(dtype_of_arithmetic(op)) for op in kernel.ops])
     vector = sum(map(_vector_steps, kernel.ops)) / kernels.vector
@@ -107,10 +107,6 @@ def _time_of(
     whole = max(busy, vector, memory) + overhead
     at_least = min(memory_seconds(machine, moved), kernels.seconds(moved))
     return OpTime(compute, at_least, 0.0, found[kernel.heart].flops, moved, 0, max(whole - max(compute, at_least), 0.0))
-
-
-def _passes(kernel: Kernel) -> int:
-    return _SCAN_PASSES if role_of(kernel.heart) is InKernels.SCAN else 1
 
 
 def _vector_steps(op: Op) -> float:

@@ -101,18 +101,14 @@ def _executed(
             callee = callee_of(op) or ""
             if not is_call(op):
                 count = runs[name] * times_each
-                yield Executed(op, count, _turn(machine, op) if is_loop(op) else times[op])
+                turn = OpTime(turn_seconds(machine, op), 0.0, 0.0, 0, 0, 0) if is_loop(op) else None
+                yield Executed(op, count, turn or times[op])
             elif callee not in called:
                 called.add(callee)
                 stack.append((callee, iter(inside[callee])))
                 break
         else:
             stack.pop()
-
-
-def _turn(machine: Machine, loop: Op) -> OpTime:
-    """The overhead of an iteration."""
-    return OpTime(turn_seconds(machine, loop), 0.0, 0.0, 0, 0, 0)
 
 
 def _runs_of_ops(

@@ -120,7 +120,7 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
     if not _may_be_joined(context.machine, ops):
         return ops
     graph = dataflow(ops)
-    messages = _messages(graph, context)
+    messages = [message for message in _sent(graph, context) if len(message) > 1 or len(message[0]) > 1]
     if not messages:
         return ops
     message_of: dict[Op, _Message] = {}
@@ -133,11 +133,6 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
     for group in _in_order(graph, group_of):
         written.extend(_as_one(message_of[group[0]], names) if len(group) > 1 else group)
     return written
-
-
-def _messages(graph: Graph, context: _Context) -> list[_Message]:
-    """The collectives to be joined, by message."""
-    return [message for message in _sent(graph, context) if len(message) > 1 or len(message[0]) > 1]
 
 
 def _sent(graph: Graph, context: _Context) -> Iterator[_Message]:

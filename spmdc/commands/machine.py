@@ -29,7 +29,7 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
         raise error("E601", f"-o and --devices are for measure, and not for {action}", help="spmdc machine --help")
     if action == "list":
         machines = [machine(each) for each in machine_names()]
-        rows = [_row(each) for each in machines]
+        rows = [[m.name, f"{m.flops:.3g}", f"{m.memory_bandwidth:.3g}", f"{m.memory:,}", _network(m)] for m in machines]
         figures: dict[str, object] = {"machines": [_figures(each) for each in machines]}
         return finish(options, watch, Table(_HEADERS, rows, (1, 2, 3)), figures)
     if action == "show":
@@ -42,10 +42,6 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
         return finish(options, watch, Verbatim(text.rstrip()), {"text": text})
     write_text(out, text)
     return finish(options, watch, "", {"file": out}, wrote=out)
-
-
-def _row(found: Machine) -> list[str]:
-    return [found.name, f"{found.flops:.3g}", f"{found.memory_bandwidth:.3g}", f"{found.memory:,}", _network(found)]
 
 
 def _network(found: Machine) -> str:

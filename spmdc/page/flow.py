@@ -24,7 +24,7 @@ _BOX, _TALL, _ACROSS, _DOWN = 150, 34, 20, 34
 class _Group:
     """Ops that are drawn as one box."""
 
-    name: str
+    name: str = ""
     count: int = 0
     seconds: float = 0.0
 
@@ -67,7 +67,7 @@ def _folded(
     made: dict[object, tuple[int, int]] = {}
     for op in program.main.body.ops:
         i = group_of(op)
-        group = groups.setdefault(i, _Group(""))
+        group = groups.setdefault(i, _Group())
         group.count += 1
         group.seconds += costs[op].seconds
         graph.add_node(i)

@@ -25,16 +25,17 @@ def grouping(program: Program, by: By, source: Program) -> Callable[[Op], str]:
         return lambda op: functions.get(line_of(op), "(no function)")
     if by == "axis":
         return lambda op: axes_text(program, op) if op.name in COLLECTIVES else "(nothing is sent)"
-    return {"line": lambda op: line_of(op) or "(no line)", "op": _label, "kind": kind_of, "value": _value_sent}[by]
+    return {
+        "line": lambda op: line_of(op) or "(no line)",
+        "op": lambda op: f"{op.label} = {kind_of(op)}",
+        "kind": kind_of,
+        "value": _value_sent,
+    }[by]
 
 
 def kind_of(op: Op) -> str:
     """The name of an op's kind in reports."""
     return (communication_of(op.name).kind if op.name in COLLECTIVES else "") or op.name
-
-
-def _label(op: Op) -> str:
-    return f"{op.label} = {kind_of(op)}"
 
 
 def _value_sent(op: Op) -> str:

@@ -57,9 +57,10 @@ def scatter_halo(op: Op, dim: int, axes: Axes) -> ScatterHalo:
     start, end = min(begin, 0), max(begin + length, chunk)
     touch = (n - 1 + window.low) // window.stride * holes + 1
     box = Box(start, chunk, end - start, end=behind, receivers=receivers)
+    touching = Box(first, chunk // stride, count, end=touch, receivers=receivers)
     return ScatterHalo(
         whole_or_spread(0, dim, box, (box,) if holes == 1 else _seen_by_touching(window, box, chunk), 1),
-        _source_need(dim, Box(first, chunk // stride, count, end=touch, receivers=receivers), holes),
+        whole_or_spread(1, dim, touching, (replace(touching, every=holes),), holes),
         stride,
         -start,
         start - begin,
@@ -79,10 +80,6 @@ def _seen_by_touching(window: Window, box: Box, chunk: int) -> Sequence[Box]:
         length = chunk + size - 1 + alike
         parts.append(replace(box, start=k + 1 - size, size=length, every=stride, phase=k - window.low))
     return parts
-
-
-def _source_need(dim: int, box: Box, holes: int) -> Halo:
-    return whole_or_spread(1, dim, box, (replace(box, every=holes),), holes)
 
 
 def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:

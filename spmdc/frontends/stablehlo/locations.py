@@ -56,7 +56,7 @@ class Locations:
             return next((span for span in origins if span is not None), None)
         place = next(_files(location), None)
         if place is not None:
-            return self._at(place)
+            return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))
         name = name_of(location)
         line = self.lines.get(name)
         return self._span((BUFFER, line, 1, line, 1)) if line is not None else None
@@ -64,9 +64,6 @@ class Locations:
     def innermost(self, frames: Iterable[tuple[str, int, int, int, int]]) -> Span | None:
         """The first of the frames, innermost first: file, line and column of both ends."""
         return next(map(self._span, frames), None)
-
-    def _at(self, place: mlir.FileLineColLoc) -> Span:
-        return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))
 
     def _span(self, key: tuple[str, int, int, int, int]) -> Span:
         """JAX counts columns from 0, MLIR from 1; a column of 0 stands for the line."""

@@ -127,7 +127,8 @@ class Shardings:
             raise error("E301", f"{text} is on mesh @{name}, which is not declared", span, help="declare an sdy.mesh")
         single = _SINGLE.match(text)
         if (declared is not None and declared.device is not None) or (single is not None and single[1]):
-            return self._on_all(rank)
+            # All devices run one program, so what is on a single device is replicated.
+            return Sharding.replicate(self._meshes[0], rank) if self._meshes else None
         if single is not None:
             return None
         if declared is None:
@@ -136,10 +137,6 @@ class Shardings:
         if declared.mesh is None:
             return None
         return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
-
-    def _on_all(self, rank: int) -> Sharding | None:
-        """The sharding of a tensor that is on a single device: all devices run one program, so it is replicated."""
-        return Sharding.replicate(self._meshes[0], rank) if self._meshes else None
 
     def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
         """The sharding that an HLO string spells. Raises SpmdcError (E303, E305, E309)."""
@@ -158,7 +155,9 @@ class Shardings:
 
     def free_axes(self) -> set[str]:
         """The axes that are not in the manual subgroups of the module's HLO shardings, if these have any."""
-        for text in filter(_is_manual_in_part, tile_strings(self._module)):
+        for text in tile_strings(self._module):
+            if "manual" not in text or "=" not in text:
+                continue
             named = manual_axes_of(text)
             if named is not None:
                 return set(self._meshes[0].names) - set(named)
@@ -238,10 +237,6 @@ def is_annotated(op: mlir.Operation) -> bool:
 def says_a_sharding(custom_call: mlir.Operation) -> bool:
     """Whether the meaning of a custom call is a sharding."""
     return _SAYS_ITSELF.search(text_of(custom_call.attributes["call_target_name"])) is not None
-
-
-def _is_manual_in_part(text: str) -> bool:
-    return "manual" in text and "=" in text
 
 
 def group_of(text: str) -> int | None:

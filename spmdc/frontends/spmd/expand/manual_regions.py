@@ -53,7 +53,7 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
         operands.append(value)
         builder.params.append(param)
         inner.scope.bind(passed.name, param, passed.span)
-    wanted = [_declared(block, target) for target in targets]
+    wanted = [_placed(block, target.type) if target.type is not None else None for target in targets]
     hints = [t.name for t in targets] or ["out"]
     returned = inner.run(node.body, [f"{hint}.shard" for hint in hints], node.head, "the manual region")
     if returned is None:
@@ -133,10 +133,6 @@ def _shard(passed: s.Passed, whole: _Whole, manual: Manual) -> TensorType:
         message = f"{passed.name!r} is declared {whole.written}, and a shard of {shown} is {local}"
         raise error("E409", message, passed.local.span)
     return local
-
-
-def _declared(block: Statements, target: s.Target) -> _Whole | None:
-    return _placed(block, target.type) if target.type is not None else None
 
 
 def _returned(

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
-from ir.initializers import Initializer
 from ir.mesh import Mesh
 from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
@@ -64,11 +63,10 @@ def expand(
         return None
     bodies = {name: function for name, function in expanded.items() if function is not None}
     meshes = tuple(context.meshes.meshes) or (Mesh(()),)
-    return Program(meshes, bodies, context.stage, ENTRY, source, _weights(context.signatures[ENTRY]))
-
-
-def _weights(entry: Signature | None) -> dict[str, Initializer]:
-    return {p.name: p.initial for p in entry.params if p.initial is not None} if entry is not None else {}
+    entry = context.signatures[ENTRY]
+    params = entry.params if entry is not None else ()
+    weights = {p.name: p.initial for p in params if p.initial is not None}
+    return Program(meshes, bodies, context.stage, ENTRY, source, weights)
 
 
 def _evaluator(context: Context, span: Span) -> Evaluator:
