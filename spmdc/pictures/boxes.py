@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from spmdc.pictures.placement import Block, Placement
 from spmdc.pictures.plane import Plane, numbers, span
-from spmdc.pictures.svg import FONT, color_of, lettered, rect, text_width
+from spmdc.pictures.svg import color_of, element, lettered, rect, text_width
 
 _MOST = 24
 """The most boxes along a dim that are drawn."""
@@ -43,10 +43,7 @@ def boxes(before: Placement, after: Placement) -> str:
     words = f"{dims}; in a box who had it → who gets it; thick lines: what one device has then"
     w, h = max(left + width * (len(across) - 1) + 4, text_width(words)), _TOP + _HIGH * (len(down) - 1) + 2 * _LINE
     parts.append(lettered(words, 0, h - _LINE / 2, "start"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="boxes that move" width="{w}" height="{h}" '
-        f'viewBox="0 0 {w} {h}" {FONT} fill="currentColor">{"".join(parts)}</svg>'
-    )
+    return element("boxes that move", w, h, *parts)
 
 
 def _drawn_dims(before: Placement, after: Placement) -> tuple[int | None, int | None]:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from itertools import groupby
 
 import numpy as np
@@ -23,7 +22,7 @@ from lowering.reference.interpreter import execute
 from lowering.reference.mesh_dims import grids_of
 from lowering.reference.poison import zeros
 from spmdc.pictures.plane import span
-from spmdc.pictures.svg import FONT, hue, lettered, rect, text_width
+from spmdc.pictures.svg import element, hue, lettered, rect, text_width
 
 _MOST_DEVICES, _MOST_ELEMENTS = 16, 1 << 20
 _FIRST = 1 << 10
@@ -64,11 +63,7 @@ class Halo:
         words = f"dim {dim}: what a device has, and in thick lines what it gets, in the colour of who has that"
         width, height = max(_LEFT + _WIDTH + 8, text_width(words)), _TOP + _ROW * len(rows) + _LINE + 8
         parts.append(lettered(words, 0, height - 6, "start"))
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(self.title, quote=True)}" '
-            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" {FONT} fill="currentColor">'
-            f"{''.join(parts)}</svg>"
-        )
+        return element(self.title, width, height, *parts)
 
     @cached_property
     def _received(self) -> _Received | None:

@@ -43,20 +43,25 @@ def picture(placement: Placement, title: str = "") -> str:
         parts.append(lettered(word, 0, below + _LINE, "start"))
         below += _LINE + 4
     width = max(right, *map(text_width, words))
+    return element(words[0], width, below + 4, _HATCH, *parts)
+
+
+def element(label: str, width: float, height: float, *parts: str) -> str:
+    """An SVG element of that size, made of these parts; the label is for those who cannot see it."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words[0], quote=True)}" '
-        f'width="{width}" height="{below + 4}" viewBox="0 0 {width} {below + 4}" {FONT} fill="currentColor">'
-        f"{_HATCH}{''.join(parts)}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label, quote=True)}" '
+        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" {FONT} fill="currentColor">'
+        f"{''.join(parts)}</svg>"
     )
 
 
 def standalone(drawing: str) -> str:
-    """A picture as a file of its own, without surrounding text to take the colour from: lines and letters are black on
-    light pages and white on dark ones."""
-    style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
-    return drawing.replace(_HATCH, style + _HATCH, 1)
+    """A picture as a file of its own, without surrounding text to take the colour from."""
+    return drawing.replace(_HATCH, BY_ITSELF + _HATCH, 1)
 
 
+BY_ITSELF = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
+"""The style of a picture that is a file of its own: lines and letters are black on light pages, white on dark ones."""
 _HATCH = (
     '<defs><pattern id="padding" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path d="M0 0V6" stroke="currentColor" stroke-opacity="0.5"/></pattern></defs>'

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
-from spmdc.pictures.svg import FONT, lettered, rect
+from spmdc.pictures.svg import BY_ITSELF, element, lettered, rect
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LINE = 420, 150, 64, 28, 16
 _MOST = 400
@@ -22,12 +21,7 @@ def curves(records: Sequence[Mapping[str, object]], names: Sequence[str]) -> str
             panel = _panel(name, _thinned(points))
             parts.append(f'<g transform="translate(0 {i * (_HEIGHT + _TOP + 2 * _LINE)})">{panel}</g>')
     width, height = _LEFT + _WIDTH + _LINE, max(1, len(names)) * (_HEIGHT + _TOP + 2 * _LINE)
-    style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(", ".join(names), quote=True)}" '
-        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" {FONT} fill="currentColor">'
-        f"{style}{''.join(parts)}</svg>\n"
-    )
+    return element(", ".join(names), width, height, BY_ITSELF, *parts) + "\n"
 
 
 def _is_number(value: object) -> bool:

@@ -11,7 +11,7 @@ from html import escape
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from spmdc.pictures.svg import FONT, lettered, rect
+from spmdc.pictures.svg import BY_ITSELF, element, lettered, rect
 from spmdc.training.data import in_one_cell
 from spmdc.training.translate import Translation
 
@@ -71,15 +71,13 @@ def by_size(scores: Sequence[Score]) -> str:
         lettered(f"{in_one_cell(s.language)}: {s.trained:,} phrases", x, below + _LINE, anchor)
         for s, x, anchor in ((scores[0], _LEFT, "start"), (scores[-1], _LEFT + _WIDTH, "end"))
     ]
-    style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
-    return "".join((
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="chrF by language" width="{width}" '
-        f'height="{below + 2 * _LINE}" viewBox="0 0 {width} {below + 2 * _LINE}" {FONT} fill="currentColor">', style,
+    return element(
+        "chrF by language", width, below + 2 * _LINE, BY_ITSELF,
         rect(_LEFT, _TOP, _WIDTH, _HEIGHT, 'fill="none" stroke="currentColor" stroke-opacity="0.3"'),
         lettered("chrF of phrases that were held out, languages with most phrases first", _LEFT, _TOP - 8, "start"),
         lettered("100", _LEFT - 6, _TOP + 8, "end"), lettered("0", _LEFT - 6, below, "end"), *ends, *points,
-        f'<polyline points="{line}" fill="none" stroke="#2a7ae2" stroke-width="1.5"/></svg>\n',
-    ))  # fmt: skip
+        f'<polyline points="{line}" fill="none" stroke="#2a7ae2" stroke-width="1.5"/>',
+    ) + "\n"  # fmt: skip
 
 
 def _height(score: float) -> float:
