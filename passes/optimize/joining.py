@@ -20,7 +20,7 @@ from ir.graph import Graph, dataflow
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
-from ir.program import Attr, Function, Op, Program, Region, Value, values_within, walk
+from ir.program import Attr, Function, Op, Program, Region, Value, all_regions, values_within
 from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
 from passes.cost.model import latency_seconds, memory_seconds
@@ -58,7 +58,7 @@ class _Context:
 def join_collectives(program: Program, machine: Machine, memory_limit: int) -> Program:
     """The SPMD program with small collectives that may be sent at the same time joined, as long as the operands,
     results and copies of one take no more than `memory_limit` bytes. Received bytes are unchanged."""
-    if not any(_may_be_joined(machine, r.ops) for f in program.functions.values() for r in _regions(f.body)):
+    if not any(_may_be_joined(machine, region.ops) for region in all_regions(program)):
         return program
     communicating = communicating_functions(program)
     context = _Context(communicating, varying(program), machine, memory_limit, Load(program))
@@ -73,12 +73,6 @@ def is_small(machine: Machine, op: Op) -> bool:
     latency = latency_seconds(machine, op.name, collective_axes(op))
     launches = 2 * machine.kernels.launch if machine.network and machine.kernels is not None else 0.0
     return copied > 0 and launches + memory_seconds(machine, copied) <= latency / 2
-
-
-def _regions(region: Region) -> Iterator[Region]:
-    yield region
-    for op in walk(region):
-        yield from op.regions
 
 
 def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:

@@ -7,12 +7,12 @@ those that make queries, keys and values of the same tokens, it is sent once; an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ir.ops import OPS, FactorKind
 from ir.ops.declaration import InKernels
 from ir.ops.layout import is_annotation
-from ir.program import Op, Program, Region, Value, walk
+from ir.program import Op, Program, Value, all_regions
 from passes.partition.closed_sharding import ClosedSharding
 from passes.signatures import signature_of
 
@@ -23,7 +23,7 @@ def shares_of_readers(program: Program, sharding_of: Callable[[Value], ClosedSha
     their results have the same types, and are sharded alike, by `sharding_of`."""
     found: dict[Op, list[float]] = {}
     names: dict[Value, Value] = {}
-    for region in _regions(program):
+    for region in all_regions(program):
         alike: dict[object, list[tuple[Op, int]]] = {}
         for op in region.ops:
             if is_annotation(op):
@@ -39,13 +39,6 @@ def shares_of_readers(program: Program, sharding_of: Callable[[Value], ClosedSha
             for op, position in readers if len(readers) > 1 else ():
                 found.setdefault(op, [1.0] * len(op.operands))[position] = 1 / len(readers)
     return found
-
-
-def _regions(program: Program) -> Iterator[Region]:
-    for function in program.functions.values():
-        yield function.body
-        for op in walk(function.body):
-            yield from op.regions
 
 
 def _contracted(op: Op, position: int) -> tuple[int, ...]:
