@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
+from ir.names import did_you_mean
 
 _MAX_BYTES = 2**22
 _RANGE = 1e-30, 1e30
@@ -139,8 +139,7 @@ class TomlReader:
     def known(self, path: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
         for name in table:
             if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                help_text = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+                help_text = did_you_mean(name, known, 1) or f"known here: {', '.join(known)}"
                 self.wrong(f"{path}.{name}" if path else name, f"there is no field {name!r} here", help_text)
 
     def positive(self, path: str, table: Mapping[str, Any], *, zero: bool = False, below: float | None = None) -> float:
@@ -200,9 +199,8 @@ class TomlReader:
     def choice(self, path: str, table: Mapping[str, Any], choices: Sequence[str]) -> str:
         value = self.present(path, table)
         if value is not None and value not in choices:
-            close = difflib.get_close_matches(str(value), choices, 1)
-            help_text = f"did you mean {close[0]}?" if close else ""
-            self.wrong(path, f"{last(path)} is one of {', '.join(choices)}, and not {shown(value)}", help_text)
+            message = f"{last(path)} is one of {', '.join(choices)}, and not {shown(value)}"
+            self.wrong(path, message, did_you_mean(str(value), choices, 1))
         return value if isinstance(value, str) and value in choices else ""
 
     def present(self, path: str, table: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from ir.diagnostics import Diagnostic, SpmdcError, error, require
 from ir.graph import Graph, dataflow
 from ir.host import register_callback
 from ir.mesh import Mesh
+from ir.names import did_you_mean
 from ir.notebooks import Lines
 from ir.program import Program, Stage
 from ir.spelling.printer import print_program
@@ -255,8 +255,7 @@ def _positions(program: Program, donated: str | Sequence[str]) -> list[int]:
     found = names_of(donated, "arguments are donated")
     for name in found:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 3)
-            help = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
+            help = did_you_mean(name, names) or f"there are {', '.join(names) or 'none'}"
             raise error("E101", f"the program has no argument {name!r} to donate", program.main.span, help=help)
     return [names.index(name) for name in found]
 

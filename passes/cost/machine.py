@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ir.diagnostics import InternalError, SpmdcError, error, require
 from ir.mesh import MAX_DEVICES, Axes, AxisRef, Mesh, axes_size
+from ir.names import did_you_mean
 from passes.cost.kernels import Kernels
 from passes.cost.machine_file import read_machine
 from passes.cost.measured import Measured
@@ -145,8 +145,8 @@ def machine(spec: str) -> Machine:
         return Machine.load(spec)
     name, colon, shape = spec.partition(":")
     if name not in machine_names():
-        close = difflib.get_close_matches(name, machine_names(), 3, 0.5)
-        help_text = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(machine_names())}"
+        known = machine_names()
+        help_text = did_you_mean(name, known, cutoff=0.5) or f"there are {', '.join(known)}"
         raise error("E603", f"there is no machine {name[:60]!r}", help=f"{help_text}; a file's name ends in .toml")
     if not colon:
         found = _shipped(name)

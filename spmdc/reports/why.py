@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 
 from ir.diagnostics import error
+from ir.names import did_you_mean
 from ir.program import Op, Program, Value, values_within, walk
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
@@ -34,8 +34,7 @@ def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
     values = list(_values(program))
     found = [(id, value) for id, value in values if name in (id[1], f"{id[0]}.{id[1]}")]
     if not found:
-        close = difflib.get_close_matches(str(name), [id[1] for id, _ in values], 3)
-        help = f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value"
+        help = did_you_mean(str(name), [id[1] for id, _ in values]) or "`spmdc propagate` prints every value"
         raise error("E101", f"the program has no value {name!r}", help=help)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ir.diagnostics import Span, SpmdcError
+from ir.names import did_you_mean
 from ir.toml_tables import TomlKind, TomlReader, last, nearest, read_toml, shown
 from spmdc.byte_counts import BYTE_COUNTS, byte_count
 from spmdc.training.cldr import KINDS, locale_names, why_not
@@ -285,9 +285,8 @@ class _Fields:
             if reason:
                 self.read.wrong(path, f"{name!r} is not among the {last(path)}: {reason}", help)
             else:
-                close = difflib.get_close_matches(name, known(), 3, 0.5)
                 first = known()[:12]
                 others = f"there are {', '.join(first)} and {len(known()) - len(first)} others"
-                help = f"did you mean {' or '.join(close)}?" if close else others
+                help = did_you_mean(name, known(), cutoff=0.5) or others
                 self.read.wrong(path, f"there are no {last(path)} called {name!r}", help)
         return tuple(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.names import did_you_mean
 from ir.program import Program, Value
 from ir.types import Array
 from spmdc.training.config import Config
@@ -102,8 +102,7 @@ def _phrases(config: Config) -> tuple[Phrase, ...]:
 def _misfits(param: Value) -> list[Diagnostic]:
     name, type = param.name, param.type
     if name not in _KNOWN:
-        close = difflib.get_close_matches(name, _KNOWN, 1)
-        help = f"did you mean {close[0]}?" if close else "a weight has an initializer: = normal(0.02)"
+        help = did_you_mean(name, _KNOWN, 1) or "a weight has an initializer: = normal(0.02)"
         message = f"there is nothing for an input called {name!r}: data are {', '.join(_KNOWN)}"
         return [Diagnostic("E606", message, param.span, help=help)]
     wanted: Mapping[str, str] = {**dict.fromkeys(_KEYS, "u32[2]"), "step": "s32[]"}
