@@ -52,12 +52,8 @@ def parse_sharding(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned"
         return parse_shardy(text, mesh, rank, span=span)
     if start.startswith("P"):
         return parse_partition_spec(text, mesh, rank, span=span)
-    raise error(
-        "E309",
-        f"{start[:60]!r} is no sharding",
-        span,
-        help='write P("x", None), {devices=[2,1]<=[2]} or #sdy.sharding<@mesh, [{"x"}, {}]>',
-    )
+    help = 'write P("x", None), {devices=[2,1]<=[2]} or #sdy.sharding<@mesh, [{"x"}, {}]>'
+    raise error("E309", f"{start[:60]!r} is no sharding", span, help=help)
 
 
 def _checked(sharding: Sharding, rank: int, span: Span | None) -> Sharding:

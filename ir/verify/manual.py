@@ -128,12 +128,9 @@ def _collective_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnosti
     if not missing:
         return
     if manual == NOWHERE:
-        yield Diagnostic(
-            "E406",
-            f"{op.name} belongs to SPMD programs and manual regions, and here is neither",
-            op.span,
-            help="annotate how tensors are sharded, and the partitioner adds the communication",
-        )
+        message = f"{op.name} belongs to SPMD programs and manual regions, and here is neither"
+        help = "annotate how tensors are sharded, and the partitioner adds the communication"
+        yield Diagnostic("E406", message, op.span, help=help)
         return
     listed = ", ".join(n for n in mesh.names if n in manual)
     yield Diagnostic(

@@ -93,14 +93,10 @@ class Verification:
         """The counterexample as an error."""
         if self.counterexample is None:
             return ()
-        return (
-            Diagnostic(
-                "E507",
-                f"partitioning changes what the program computes: {self.counterexample.reason}",
-                notes=(f"inputs are small integers of seed {self.counterexample.seed}",),
-                help="report this, with the annotated program: it is a bug in spmdc",
-            ),
-        )
+        message = f"partitioning changes what the program computes: {self.counterexample.reason}"
+        notes = (f"inputs are small integers of seed {self.counterexample.seed}",)
+        help = "report this, with the annotated program: it is a bug in spmdc"
+        return (Diagnostic("E507", message, notes=notes, help=help),)
 
 
 class _FoundError(Exception):

@@ -41,14 +41,8 @@ def region(w: Writer) -> None:
     inner.write(_MOST_STEPS)
     returned = inner.pick(any_value)
     placed, type, returned = _returned(inner, returned, axes)
-    (result,) = w.b.append(
-        "manual",
-        operands,
-        {"axes": axes},
-        shardings=[placed],
-        regions=(body.region(returned),),
-        types=[type],
-    )
+    regions = (body.region(returned),)
+    (result,) = w.b.append("manual", operands, {"axes": axes}, shardings=[placed], regions=regions, types=[type])
     w.keep(result, inner.bounds[returned])
 
 

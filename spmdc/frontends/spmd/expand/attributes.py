@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, cast
 
-from ir.diagnostics import Diagnostic, Span, SpmdcError, error
+from ir.diagnostics import Diagnostic, Diagnostics, Span, error
 from ir.host import HostFunction
 from ir.ops.declaration import AttrDef, AttrKind, OpDef
 from ir.program import Attr, DeviceOrder, Value
@@ -38,19 +38,12 @@ def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
 def refuse_unknown(opdef: OpDef, keywords: Sequence[s.Keyword]) -> None:
     """Raises SpmdcError (E203) with all keywords that are no attributes of the op."""
     names = [a.name for a in opdef.attrs]
-    unknown = [keyword for keyword in keywords if keyword.name not in names]
-    if unknown:
-        raise SpmdcError(
-            [
-                Diagnostic(
-                    "E203",
-                    f"{opdef.name} has no attribute {keyword.name!r}",
-                    keyword.span,
-                    help=instead_of_argument(keyword.name, names) or suggest(keyword.name, names) or str(opdef),
-                )
-                for keyword in unknown
-            ]
-        )
+    found = Diagnostics()
+    for keyword in keywords:
+        if keyword.name not in names:
+            help = instead_of_argument(keyword.name, names) or suggest(keyword.name, names) or str(opdef)
+            found.add(Diagnostic("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=help))
+    found.raise_errors()
 
 
 def count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:

@@ -343,13 +343,8 @@ def _refuse_recursion(context: Context) -> None:
             return
         start = cycle.index(next(name for name in context.signatures if name in cycle))
         path = [*cycle[start:], *cycle[:start], cycle[start]]
-        context.diagnostics.add(
-            Diagnostic(
-                "E402",
-                f"function {path[0]!r} calls itself: {' → '.join(path)}",
-                context.calls[path[0]][path[1]],
-                help="loop, repeat and while loop within a function",
-            )
-        )
+        message, call = f"function {path[0]!r} calls itself: {' → '.join(path)}", context.calls[path[0]][path[1]]
+        help = "loop, repeat and while loop within a function"
+        context.diagnostics.add(Diagnostic("E402", message, call, help=help))
         for name in cycle:
             calls[name] = set()
