@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ir.builder import Names
+from ir.ops import OPS
 from ir.ops.control import is_map
 from ir.ops.creation import is_made_of_nothing
+from ir.ops.layout import is_annotation
 from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
 from passes.optimize.dce import eliminate_dead_code, live_region
 from passes.optimize.fold import algebra, windows
@@ -78,33 +80,48 @@ def _is_annotated(function: Function) -> bool:
 # Constants.
 
 
+_MOST_COPIED = 8
+"""What takes more ops to compute from constants is not copied."""
+
+
 def _split(function: Function) -> Function:
-    """Copies each constant for each of its uses, so that the sharding of one use does not propagate to the others.
+    """Copies each constant, and what few ops compute from constants and scalars, for each of its uses, so that the
+    sharding of one use does not propagate to the others.
 
     Shardy's importer does so for the same reason.
     """
     names = Names({v.name for v in values_within(function.body)})
-    makers: dict[Value, Op] = {}
-    return replace(function, body=_split_in(function.body, names, makers, set()))
+    return replace(function, body=_split_in(function.body, names, {}, set()))
 
 
-def _split_in(region: Region, names: Names, makers: dict[Value, Op], used: set[Value]) -> Region:
+def _split_in(region: Region, names: Names, makers: dict[Value, tuple[Op, int]], used: set[Value]) -> Region:
+    """`makers` has the ops whose results are copied, each with the number of ops that a copy takes."""
     ops: list[Op] = []
 
     def own(value: Value) -> Value:
-        maker = makers.get(value)
-        if maker is None or value not in used:
+        if value not in makers or value not in used:
             used.add(value)
             return value
+        maker, _ = makers[value]
         copy = replace(value, name=names.fresh(value.name))
-        ops.append(replace(maker, results=(copy,)))
+        ops.append(replace(maker, operands=tuple(map(own, maker.operands)), results=(copy,)))
         return copy
 
     for op in region.ops:
         operands = tuple([own(v) for v in op.operands])
         regions = tuple(_split_in(r, names, makers, used) for r in op.regions)
         ops.append(op if operands == op.operands and not regions else replace(op, operands=operands, regions=regions))
-        if is_made_of_nothing(op) and op.result.type.rank and op.result.sharding is None:
-            makers[op.result] = op
+        if _may_be_copied(op):
+            tensors = (v for v in op.operands if v.type.rank)
+            count = 1 + sum(makers[v][1] if v in makers else _MOST_COPIED for v in tensors)
+            if count <= _MOST_COPIED:
+                makers[op.result] = op, count
     results = tuple([own(v) for v in region.results])
     return Region(region.params, tuple(ops), results)
+
+
+def _may_be_copied(op: Op) -> bool:
+    """Whether the op makes a tensor of nothing, or part by part of its operands, and the user says nothing of it."""
+    if len(op.results) != 1 or not op.result.type.rank or op.result.sharding is not None or is_annotation(op):
+        return False
+    return is_made_of_nothing(op) or (bool(op.operands) and OPS[op.name].family in ("elementwise", "layout"))

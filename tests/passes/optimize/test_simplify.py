@@ -432,6 +432,32 @@ def test_a_constant_that_two_ops_share_ties_their_operands_together_no_more() ->
     assert "b: f32[4@x]" not in free.text()
 
 
+def test_what_few_ops_compute_of_constants_is_computed_for_each_use() -> None:
+    """Of a shared one, the first use would split both dims that are summed, and the second would be reduced."""
+    text = """
+mesh (x=4)
+def main(a: f32[4@x, 4], s: f32[]) -> (y: f32[4, 4]{replicated}) {
+  signs = constant([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], type=f32[4, 4])
+  scaled = signs * s
+  return matmul(matmul(scaled, a), transpose(scaled))
+}
+"""
+    after = simplified(text)
+    assert ops(after).count("multiply") == 2
+    assert [(c.kind, c.bytes) for c in spmdc.partition(after).collectives()] == [("all_gather", 48)]
+
+
+def test_what_many_ops_compute_of_constants_is_computed_once() -> None:
+    steps = "\n".join(f"  c{i + 1} = c{i} * c{i} + c{i}" for i in range(9))
+    after = simplified(
+        f"def main(x: f32[4]) -> (y: f32[4]) {{\n  c0 = x * 0 + iota(f32[4], 0)\n{steps}\n  return c9 }}"
+    )
+    assert len(ops(after)) < 30
+    last = steps.replace("c0", "iota(f32[4], 0)")
+    after = simplified(f"def main(x: f32[4]) -> (y: f32[4]) {{\n{last}\n  return x * c9 }}")
+    assert len(ops(after)) < 60
+
+
 def _apart(type: str, terms: str) -> Program:
     return simplified(f"def main(x: {type}[1, 3], y: {type}[2, 3]) -> (r: {type}[6, 3]) {{ return {terms} }}")
 
