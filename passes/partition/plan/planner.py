@@ -91,7 +91,7 @@ class Planner:
         self.has_sending_loops = False
         """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
         self.has_whole_loops = False
-        """Whether some loop that is split otherwise may be computed whole on every device."""
+        """Whether some loop whose iterations would communicate is computed whole, at least on trial."""
         manual = axes_of_regions(self.program)
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
         apart = options.for_few_bytes() if saves_bytes else options.for_choices()
