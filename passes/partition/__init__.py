@@ -49,17 +49,16 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     lack of memory. `decide` may override the cost model for some ops.
 
     The cost model may send more bytes to save messages. So a program whose loops communicate, unless it is large, is
-    planned a second time for few bytes, and the plan by which devices receive less is returned. If the first one
-    computes loops whole, and receives more for that, the program is planned once more with all loops split. On a
-    network, whose message latencies are known, times decide.
+    planned a second time for few bytes, and a third time with all loops split if the first plan computes some whole;
+    the plan by which devices receive least is returned. On a network, whose message latencies are known, times decide.
+    Loops of programs that are planned only once stay split.
     """
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
-    first = Planner(propagated, resharder, options, decide=decide)
+    once = bool(options.machine.network) or sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE
+    first = Planner(propagated, resharder, options, decide=decide, keeps_split=once)
     plan = plan_program(first)
-    if not first.has_sending_loops or options.machine.network or not bytes_received(plan):
-        return plan
-    if sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
+    if once or not first.has_sending_loops or not bytes_received(plan):
         return plan
 
     def again(*, saves_bytes: bool) -> Plan:
@@ -69,7 +68,7 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
         return plan_program(planner)
 
     least = min(plan, again(saves_bytes=True), key=bytes_received)
-    if first.has_whole_loops and least is not plan:
+    if first.has_whole_loops:
         least = min(again(saves_bytes=False), least, key=bytes_received)
     return least
 

@@ -511,7 +511,9 @@ class _Propagation:
         def value(old: Value) -> Value:
             return Value(old.name, old.type, sharding(graph.edges.get(old, old)), old.span, old.of)
 
-        return Propagated(map_values(graph.program, value, result), self.explained, self.step)
+        bodies = [function.body for function in graph.program.functions.values()]
+        annotated = frozenset(v.name for body in bodies for v in values_within(body) if v.sharding is not None)
+        return Propagated(map_values(graph.program, value, result), self.explained, self.step, annotated)
 
     def explained(self) -> Provenance:
         """The reasons and conflicts of the propagated program, by the names of values."""

@@ -102,6 +102,8 @@ class Propagated:
     program: Program
     explained: Callable[[], Provenance] = _of_nothing
     steps: int = 0
+    annotated: frozenset[str] = frozenset()
+    """The names of the values that are annotated in the program's text."""
     otherwise: Callable[[], Propagated] | None = None
     """The same without splits that, by an estimate only, save bytes; None if there are none."""
 
@@ -117,7 +119,8 @@ class Propagated:
     def __reduce__(self) -> tuple[object, ...]:
         """What is only found on request is found before it is pickled or copied."""
         other = self.otherwise
-        return _already_found, (self.program, self._provenance, self.steps, None if other is None else other())
+        found = None if other is None else other()
+        return _already_found, (self.program, self._provenance, self.steps, self.annotated, found)
 
     @cached_property
     def _provenance(self) -> Provenance:
@@ -134,5 +137,7 @@ class Propagated:
         return self._provenance.conflicts
 
 
-def _already_found(program: Program, provenance: Provenance, steps: int, otherwise: Propagated | None) -> Propagated:
-    return Propagated(program, lambda: provenance, steps, None if otherwise is None else lambda: otherwise)
+def _already_found(
+    program: Program, provenance: Provenance, steps: int, annotated: frozenset[str], otherwise: Propagated | None
+) -> Propagated:
+    return Propagated(program, lambda: provenance, steps, annotated, None if otherwise is None else lambda: otherwise)

@@ -6,14 +6,13 @@ Each fact is found when it is first needed, and shared with all trials.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ir.dataflow import uses_of
 from ir.mesh import AxisRef
 from ir.ops import OPS
-from ir.ops.creation import constant_value
 from ir.ops.declaration import InKernels
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops, all_regions
@@ -144,23 +143,6 @@ class Facts:
     def constants(self) -> Constants:
         """The integers that are known."""
         return constants_of(all_ops(self.program))
-
-
-def computed_from_literals(program: Program) -> Iterator[Value]:
-    """Values that are computed from arrays in the program's text, and from nothing else but scalars, and that are no
-    larger than these. Every device has the whole arrays, so it can compute these whole too, and cut out what it
-    needs."""
-    sizes: dict[Value, int] = {}
-    for op in all_ops(program):
-        if isinstance(constant_value(op), tuple):
-            sizes[op.result] = op.result.type.size
-        elif OPS[op.name].has_strategy and not op.regions and not is_annotation(op):
-            found = [sizes.get(v) for v in op.operands if v.type.rank]
-            known = [size for size in found if size is not None]
-            largest = max(known, default=0)
-            if len(known) == len(found) and (not largest or all(v.type.size <= largest for v in op.results)):
-                sizes.update((v, largest) for v in op.results)
-                yield from (v for v in op.results if largest)
 
 
 def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:

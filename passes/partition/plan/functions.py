@@ -19,7 +19,6 @@ from ir.program import Function, Result, Value, all_ops, called_in, callee_of
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.facts import computed_from_literals
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.planner import Planner
@@ -30,7 +29,6 @@ from passes.partition.plan.warnings import Warnings
 def plan_program(p: Planner) -> Plan:
     """The plan of the program, with the warnings of all functions that it has."""
     program, versions = p.program, p.versions
-    p.shardings.put((v, ClosedSharding.replicated(v.type.rank)) for v in computed_from_literals(program))
     entry = _entry(p, program.main)
     called = {name for name, _ in versions.planned}
     for name in program.functions:

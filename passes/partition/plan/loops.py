@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause, CauseKind
@@ -193,6 +192,8 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
             best = _better(p, b, op, LoopChoice({**best.carried, **stacked}, best.choice.once), best)
     if p.keeps_split or not _sends_inside(best, b) or _is_split_by_the_user(p, op):
         return best
+    if sum(v.type.nbytes for v in (*op.operands, *op.results)) > p.options.memory_limit:
+        return best
     choice = LoopChoice({i: _whole(op.results[i]) for i in wanted}, is_whole=True)
     is_known = isinstance(op.attrs.get("trip_count"), int)
     whole = _better(p, b, op, choice, best, 1.0 if is_known else _FEW_TRIPS / UNKNOWN_TRIPS)
@@ -212,7 +213,9 @@ def _is_split_by_the_user(p: Planner, op: Op) -> bool:
     called = reached(
         [name for region in op.regions for name in called_in(region)], lambda f: called_in(functions[f].body)
     )
-    inside = chain(op.regions, (functions[name].body for name in called))
+    inside = [*op.regions, *(functions[name].body for name in called)]
+    if any(v.name in p.annotated for region in inside for v in values_within(region)):
+        return True
     return any(is_annotation(inner) or is_manual(inner) for region in inside for inner in walk(region))
 
 

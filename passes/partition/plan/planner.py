@@ -82,6 +82,7 @@ class Planner:
         before: Planner | None = None,
     ) -> None:
         self.program: Program = propagated.program
+        self.annotated = propagated.annotated
         self.options = options
         self.saves_bytes = saves_bytes
         self.keeps_split = keeps_split

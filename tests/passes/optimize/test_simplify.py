@@ -444,7 +444,7 @@ def main(a: f32[4@x, 4], s: f32[]) -> (y: f32[4, 4]{replicated}) {
 """
     after = simplified(text)
     assert ops(after).count("multiply") == 2
-    assert [(c.kind, c.bytes) for c in spmdc.partition(after).collectives()] == [("all_gather", 48)]
+    assert [(c.kind, c.bytes) for c in spmdc.partition(after).collectives()] == [("all_reduce", 96)]
 
 
 def test_what_many_ops_compute_of_constants_is_computed_once() -> None:

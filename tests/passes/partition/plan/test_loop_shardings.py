@@ -456,3 +456,19 @@ def main(a: f32[32@x], w: f32[32, 32@x]) -> (out: f32[32@x]) {{
 }}
 """
     assert moved(partitioned(text, exact=False)) == expected
+
+
+def test_a_loop_whose_values_are_annotated_stays_split() -> None:
+    text = """
+mesh (x=8)
+def main(a: f32[64@x]) -> (o: f32[64@x]) {
+  i, o = while(i = 0, h = a, trip_count=20) cond { return i < 20 } do {
+    w = maximum(h, reverse(pad(h, 0.0, low=[1], high=[-1]), dims=[0]))
+    return i + 1, w
+  }
+  return o
+}
+"""
+    assert moved(partitioned(text)) == [("all_gather", 224, 1)]
+    kept = partitioned(text.replace("w =", "w: f32[64@x] ="))
+    assert {kind for kind, *_ in moved(kept)} == {"collective_permute"}
