@@ -34,6 +34,8 @@ def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
     p.ops(b, callee.body.ops)
     for value, returned, result in zip(op.results, callee.body.results, callee.results, strict=True):
         p.values.alias(value, returned, op.span, Cause("result", name=result.name, function=callee.name))
+        if callee.name in p.versions.repeated:
+            p.values.forget_maker(value)
 
 
 def _argument(callee: Function, i: int) -> Cause:

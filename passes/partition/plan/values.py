@@ -125,6 +125,15 @@ class Values:
             self.reshard_to(source, sharding, span, cause)
         self.partitioned[value] = replace(partitioned, value=value, wanted=sharding)
 
+    def forget_maker(self, value: Value) -> None:
+        """Lets no value be made again of operands that stand for others from now on, such as a function's parameters
+        after a call. What is made of nothing still can be."""
+        known = self.partitioned[value]
+        recompute = known.recompute if known.recompute is not None and not known.recompute.op.operands else None
+        self.partitioned[value] = PartitionedValue(
+            value, known.wanted, known.shardings, known.home, recompute, argument=known.argument, share=known.share
+        )
+
     # The operands of an op.
 
     def operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...] | None:

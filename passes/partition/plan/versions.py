@@ -36,12 +36,15 @@ class Version:
 
 
 class Versions:
-    """The versions of one program's functions. The `inlined` functions are planned where they are called, the `mapped`
-    ones in a single way; `seconds` has the time of one call of each version."""
+    """The versions of one program's functions. The `inlined` functions are planned where they are called, the
+    `repeated` ones of them several times, the `mapped` ones in a single way; `seconds` has the time of one call of each
+    version."""
 
     def __init__(self, program: Program) -> None:
         self.mapped = {name for op in all_ops(program) if is_map(op) and (name := callee_of(op)) is not None}
         self.inlined = inlined_functions(program, self.mapped)
+        calls = Counter(callee_of(op) for op in all_ops(program) if is_call(op))
+        self.repeated = frozenset(name for name in self.inlined if calls[name] > 1)
         self.names = Names(set(program.functions))
         self.planned: dict[tuple[str, tuple[Given, ...]], Version] = {}
         self.seconds: dict[str, float] = {}
