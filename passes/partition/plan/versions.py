@@ -42,17 +42,17 @@ class Versions:
 
     def __init__(self, program: Program) -> None:
         self.mapped = {name for op in all_ops(program) if is_map(op) and (name := callee_of(op)) is not None}
-        self.inlined = inlined_functions(program, self.mapped)
         calls = Counter(callee_of(op) for op in all_ops(program) if is_call(op))
+        self.inlined = inlined_functions(program, self.mapped, calls)
         self.repeated = frozenset(name for name in self.inlined if calls[name] > 1)
         self.names = Names(set(program.functions))
         self.planned: dict[tuple[str, tuple[Given, ...]], Version] = {}
         self.seconds: dict[str, float] = {}
 
 
-def inlined_functions(program: Program, mapped: set[str]) -> frozenset[str]:
-    """The functions that are planned where they are called: small ones, and those with a single call."""
-    calls = Counter(callee_of(op) for op in all_ops(program) if is_call(op))
+def inlined_functions(program: Program, mapped: set[str], calls: Counter[str | None]) -> frozenset[str]:
+    """The functions that are planned where they are called: small ones, and those with a single one of these `calls`,
+    which are counted by callee."""
     inlined: set[str] = set()
     sizes: dict[str | None, int] = {}
     for function in callees_first(program):

@@ -132,9 +132,11 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
         return given
     if isinstance(given, NamedSharding):
         own = mesh_of(given.mesh)
-        if own.axes != mesh.axes and is_cut_like(own, mesh):
-            return on_mesh(sharding_of(given.spec, own, rank, what), own, mesh)
-        if own.axes != mesh.axes and not (given.is_fully_replicated and own.size == mesh.size):
+        if own.axes != mesh.axes:
+            if is_cut_like(own, mesh):
+                return on_mesh(sharding_of(given.spec, own, rank, what), own, mesh)
+            if given.is_fully_replicated and own.size == mesh.size and not given.spec.unreduced:
+                return Sharding.replicate(mesh, rank)
             raise error(
                 "E301",
                 f"{what} is placed on a mesh ({own}), and the function is partitioned over ({mesh})",

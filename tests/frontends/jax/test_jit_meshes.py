@@ -340,13 +340,13 @@ def test_placements_on_other_meshes_of_the_same_devices(sizes: dict[str, int], s
 
 
 def test_placements_on_a_mesh_that_cuts_the_devices_elsewhere() -> None:
-    meshes = [
-        jax.make_mesh(s, ("x", "y"), devices=jax.devices()[:6], axis_types=TYPES["auto"]) for s in ((2, 3), (3, 2))
-    ]
-    whole, first = (NamedSharding(meshes[1], P(*spec)) for spec in ((), ("x",)))
-    a, b = np.arange(12.0, dtype=np.float32), np.ones(12, np.float32)
-    np.testing.assert_array_equal(
-        spmdc.jit(jnp.add, in_shardings=(NamedSharding(meshes[0], P("x")), whole))(a, b), a + 1
+    first, other = (
+        jax.make_mesh(sizes, names, devices=jax.devices()[:6], axis_types=(AxisType.Auto,) * len(sizes))
+        for sizes, names in (((2, 3), ("x", "y")), ((3, 1, 2), ("x", "one", "y")))
     )
+    a, b = np.arange(12.0, dtype=np.float32), np.ones(12, np.float32)
+    for whole in (P(), P("one")):
+        shardings = NamedSharding(first, P("x")), NamedSharding(other, whole)
+        np.testing.assert_array_equal(spmdc.jit(jnp.add, in_shardings=shardings)(a, b), a + 1)
     with pytest.raises(SpmdcError, match="E301"):
-        spmdc.jit(jnp.add, in_shardings=(NamedSharding(meshes[0], P("x")), first))(a, b)
+        spmdc.jit(jnp.add, in_shardings=(NamedSharding(first, P("x")), NamedSharding(other, P("x"))))(a, b)
