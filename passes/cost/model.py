@@ -93,6 +93,12 @@ def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
     return _seconds_along("box_permute", machine.links_of(axes), nbytes)
 
 
+def in_loops(machine: Machine) -> Machine:
+    """The machine as an iteration of a loop finds it. A message takes three latencies there: devices begin it one after
+    the other, and none goes on before the last one has sent what it has. On a network it takes one."""
+    return machine.with_latencies(3.0)
+
+
 def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:
     """Time of a loop that computes in each iteration and, in all but one, sends what the next one needs: at the same
     time, if the machine can."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ir.mesh import Mesh
 from passes.cost.machine import Machine
+from passes.cost.model import in_loops
 
 WindowedEinsum = Literal["auto", "always", "never"]
 Recompute = Literal["auto", "never"]
@@ -51,6 +52,10 @@ class PartitionOptions:
         """The options with the machine by which ways to do something once are compared. With full latencies, the
         fastest single way would save messages at the price of many bytes."""
         return replace(self, machine=self.machine.with_latencies(_SHARE_OF_LATENCIES))
+
+    def for_loops(self) -> PartitionOptions:
+        """The options with the machine by which ways to do something in each iteration of a loop are compared."""
+        return replace(self, machine=in_loops(self.machine))
 
     def for_few_bytes(self) -> PartitionOptions:
         """The options with the machine by which bytes decide, and latencies hardly count."""

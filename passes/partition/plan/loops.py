@@ -107,7 +107,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
 @contextmanager
 def _iterations(p: Planner) -> Iterator[None]:
     """While this is entered, ops are planned that run in each iteration of a loop, or whose reshards should not. A
-    message in a loop waits for those of the iteration before, so its whole latency counts."""
+    message in a loop waits for those of the iteration before, so its latency counts in full, and more than once."""
     before = p.selector
     p.use(p.in_loops)
     try:

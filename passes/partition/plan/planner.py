@@ -65,7 +65,7 @@ class LoopChoice(NamedTuple):
 class Planner:
     """Plans one program: `functions.plan_program` begins with its entry.
 
-    In loops, a message counts its whole latency, unless the planner `saves_bytes`. Loops whose iterations would
+    In loops, a message counts three whole latencies, unless the planner `saves_bytes`. Loops whose iterations would
     communicate may be computed whole on every device, unless the planner `keeps_split`. A planner reuses what another
     one, `before`, has found out about the same program. `decide` may override the cost model for some ops.
     """
@@ -99,7 +99,9 @@ class Planner:
         own = Resharder(self.sub_axes, apart.machine, steps_of=resharder)
         self.selector = StrategySelector(own, apart, free)
         """What chooses the strategies of the ops that are planned now: while a loop is planned, `in_loops`."""
-        self.in_loops = self.selector if saves_bytes else StrategySelector(resharder, options, free)
+        inside = options.for_loops()
+        resharder_inside = Resharder(self.sub_axes, inside.machine, steps_of=resharder)
+        self.in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free)
         self.shardings: Shardings = before.shardings if before else Shardings(self.program.mesh, self.sub_axes)
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
-from ir.ops.control import is_call
+from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Value, callee_of, callees_first
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
-from passes.cost.model import UNKNOWN_TRIPS, collective_bytes, cost_of_regions, seconds_of
+from passes.cost.model import UNKNOWN_TRIPS, collective_bytes, cost_of_regions, in_loops, seconds_of
 from passes.optimize.rounds import Load, is_round
 from passes.partition.closed_sharding import bytes_of
 from passes.partition.plan.plan import Plan
@@ -81,30 +81,30 @@ class _Sums:
     """The seconds and bytes of each op, including the ops inside it, and of each function."""
 
     def __init__(self, program: Program, machine: Machine, became: Mapping[Op, Sequence[Op]]) -> None:
-        self.machine = machine
+        self.in_loops = in_loops(machine)
         self.became = became
         self.ops: dict[Op, tuple[float, float]] = {}
         self.functions: dict[str, tuple[float, float]] = {}
         for function in callees_first(program):
-            self.functions[function.name] = self.total(function.body.ops)
+            self.functions[function.name] = self.total(function.body.ops, machine)
 
-    def total(self, ops: Sequence[Op]) -> tuple[float, float]:
-        costs = [self.op(op) for op in ops]
+    def total(self, ops: Sequence[Op], machine: Machine) -> tuple[float, float]:
+        costs = [self.op(op, machine) for op in ops]
         return sum(seconds for seconds, _ in costs), sum(received for _, received in costs)
 
-    def op(self, op: Op) -> tuple[float, float]:
-        found = self.ops[op] = self._of(op)
+    def op(self, op: Op, machine: Machine) -> tuple[float, float]:
+        found = self.ops[op] = self._of(op, machine)
         return found
 
-    def _of(self, op: Op) -> tuple[float, float]:
+    def _of(self, op: Op, machine: Machine) -> tuple[float, float]:
         if is_call(op):
             return self.functions[callee_of(op) or ""]
-        inside = [self.total(region.ops) for region in op.regions]
+        inside = [self.total(region.ops, self.in_loops if is_loop(op) else machine) for region in op.regions]
         if inside:
             seconds, received = zip(*inside, strict=True)
             return cost_of_regions(op, seconds), cost_of_regions(op, received)
         written = self.became[op]
-        return seconds_of(self.machine, written, {}), _received(written, {})
+        return seconds_of(machine, written, {}), _received(written, {})
 
 
 def _received(ops: Sequence[Op], functions: Mapping[str, float], *, with_rounds: bool = True) -> float:
