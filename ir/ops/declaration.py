@@ -386,7 +386,7 @@ class OpDef:
 
     def means(self, attrs: Attrs) -> object:
         """The canonical meaning of attributes: equal for ops that do the same, and for no others."""
-        return (tuple(attrs.items()), self.numbers(attrs)) if self.meaning is None else self.meaning(attrs)
+        return (frozenset(attrs.items()), self.numbers(attrs)) if self.meaning is None else self.meaning(attrs)
 
     def numbers(self, attrs: Attrs) -> tuple[str, ...]:
         """The numbers among the attributes as they are written: 0.0 and -0.0 are equal numbers, but different

@@ -19,6 +19,8 @@ def names(text: str) -> list[str]:
 
 def test_equal_ops_are_computed_once() -> None:
     assert names("def main(a: f32[4]) -> (b: f32[4]) { return tanh(a) + tanh(a) }") == ["tanh", "add"]
+    in_two_orders = "iota(dim=0, type=s32[4]) + iota(type=s32[4], dim=0)"
+    assert names(f"def main() -> (b: s32[4]) {{ return {in_two_orders} }}") == ["iota", "add"]
 
 
 def test_ops_of_zeros_of_other_signs_are_not_equal() -> None:
