@@ -58,7 +58,10 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     once = bool(options.machine.network) or sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE
     first = Planner(propagated, resharder, options, decide=decide, keeps_split=once)
     plan = plan_program(first)
-    if once or not first.has_sending_loops or not bytes_received(plan):
+    if once or not first.has_sending_loops:
+        return plan
+    least = bytes_received(plan)
+    if not least:
         return plan
 
     def again(*, saves_bytes: bool) -> Plan:
@@ -67,10 +70,14 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
         )
         return plan_program(planner)
 
-    least = min(plan, again(saves_bytes=True), key=bytes_received)
-    if first.has_whole_loops:
-        least = min(again(saves_bytes=False), least, key=bytes_received)
-    return least
+    saving = again(saves_bytes=True)
+    saved = bytes_received(saving)
+    if saved < least:
+        plan, least = saving, saved
+    if not first.whole_loops:
+        return plan
+    split = again(saves_bytes=False)
+    return split if bytes_received(split) <= least else plan
 
 
 def read_plan(program: Program, options: PartitionOptions) -> Plan:

@@ -62,14 +62,25 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     key = op, tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
     known = p.loops.get(key)
     if known is not None:
+        p.whole.whole_loops += known.is_whole
         _plan(p, b, op, known)
         return
+    before = _decided(p)
     best = _search(p, b, op, wanted)
+    if _decided(p) == before:
+        p.split_loops[key] = best.choice
+    best = _whole_or(p, b, op, best)
     p.loops[key] = best.choice
+    p.whole.whole_loops += best.choice.is_whole
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
         _plan(p, b, op, best.choice)
+
+
+def _decided(p: Planner) -> tuple[int, int]:
+    """How much was decided so far that would be different, or not there to be used, if all loops were split."""
+    return p.whole.whole_loops, len(p.versions.planned)
 
 
 def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
@@ -190,17 +201,19 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
         if stacked:
             best = _better(p, b, op, LoopChoice({**best.carried, **stacked}, best.choice.once), best)
+    return best
+
+
+def _whole_or(p: Planner, b: RegionBuilder, op: Op, best: _Attempt) -> _Attempt:
+    """The loop computed whole on every device, if its iterations would communicate and that takes less time."""
     if p.keeps_split or not _sends_inside(best, b) or _is_split_by_the_user(p, op):
         return best
     if sum(v.type.nbytes for v in (*op.operands, *op.results)) > p.options.memory_limit:
         return best
-    choice = LoopChoice({i: _whole(op.results[i]) for i in wanted}, is_whole=True)
+    choice = LoopChoice({i: _whole(op.results[i]) for i in best.carried}, is_whole=True)
     is_known = isinstance(op.attrs.get("trip_count"), int)
     whole = _better(p, b, op, choice, best, 1.0 if is_known else _FEW_TRIPS / UNKNOWN_TRIPS)
-    if whole is best or _sends_inside(whole, b):
-        return best
-    p.whole.has_whole_loops = True
-    return whole
+    return best if _sends_inside(whole, b) else whole
 
 
 def _whole(value: Value) -> ClosedSharding:

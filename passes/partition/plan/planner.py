@@ -67,7 +67,8 @@ class Planner:
 
     In loops, a message counts three whole latencies, unless the planner `saves_bytes`. Loops whose iterations would
     communicate may be computed whole on every device, unless the planner `keeps_split`. A planner reuses what another
-    one, `before`, has found out about the same program. `decide` may override the cost model for some ops.
+    one, `before`, has found out about the same program, and has decided with the same costs. `decide` may override the
+    cost model for some ops.
     """
 
     def __init__(
@@ -91,26 +92,31 @@ class Planner:
         """The planner that this one is a copy of, if it plans something on trial."""
         self.has_sending_loops = False
         """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
-        self.has_whole_loops = False
-        """Whether some loop whose iterations would communicate is computed whole, at least on trial."""
+        self.whole_loops = 0
+        """How often a loop whose iterations would communicate was planned whole, at least on trial."""
         manual = axes_of_regions(self.program)
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
         apart = options.for_few_bytes() if saves_bytes else options.for_choices()
         own = Resharder(self.sub_axes, apart.machine, steps_of=resharder)
-        self.selector = StrategySelector(own, apart, free)
+        alike = before if before is not None and before.saves_bytes == saves_bytes else None
+        self.selector: StrategySelector = alike.selector if alike else StrategySelector(own, apart, free)
         """What chooses the strategies of the ops that are planned now: while a loop is planned, `in_loops`."""
         inside = options.for_loops()
         resharder_inside = Resharder(self.sub_axes, inside.machine, steps_of=resharder)
-        self.in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free)
+        in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free)
+        self.in_loops: StrategySelector = alike.in_loops if alike else in_loops
         self.shardings: Shardings = before.shardings if before else Shardings(self.program.mesh, self.sub_axes)
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = before.known_parts if before else {}
-        self.loops: dict[object, LoopChoice] = {}
+        self.loops: dict[object, LoopChoice] = dict(alike.split_loops) if alike and keeps_split else {}
         """The decisions for loops, by the facts that they depend on."""
+        self.split_loops: dict[object, LoopChoice] = {}
+        """What these decisions would be if all loops were split: of loops in which nothing else was decided that would
+        be different then."""
         self.versions = Versions(self.program)
         draft = Draft(self.shardings, self.versions, before.draft.spellings if before else {})
-        self.values = Values(self.facts, draft, own)
+        self.values = Values(self.facts, draft, self.selector.resharder)
         self.warnings = Warnings()
 
     @property
