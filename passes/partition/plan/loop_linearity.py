@@ -24,7 +24,8 @@ def linear_parts(program: Program, inlined: Collection[str], op: Op) -> Mapping[
     included."""
     body = op.regions[1]
     makers = {v: inner for inner in body.ops for v in inner.results}
-    return {i: LinearParts(program, inlined, body, i, makers) for i in range(len(op.results))}
+    computed: dict[object, ClosedSharding] = {}
+    return {i: LinearParts(program, inlined, body, i, makers, computed) for i in range(len(op.results))}
 
 
 class LinearParts:
@@ -32,16 +33,24 @@ class LinearParts:
 
     `line` has these values, and for each whether the carried value `param` takes part in it. `makers` has the ops that
     make them, first of all those of the body. `is_linear` says whether the next value is linear in the carried value,
-    and `is_sum` whether something is added to it elementwise.
+    and `is_sum` whether something is added to it elementwise. `computed` has the shardings of results by those of the
+    operands, for all carried values of the loop.
     """
 
     def __init__(
-        self, program: Program, inlined: Collection[str], body: Region, i: int, makers: MutableMapping[Value, Op]
+        self,
+        program: Program,
+        inlined: Collection[str],
+        body: Region,
+        i: int,
+        makers: MutableMapping[Value, Op],
+        computed: dict[object, ClosedSharding],
     ) -> None:
         self.program, self.inlined = program, inlined
         self.param = body.params[i]
         self.result = body.results[i]
         self.makers: MutableMapping[Value, Op] = ChainMap({}, makers)
+        self.computed = computed
         self.same: dict[Value, Value] = {}
         self.line: dict[Value, bool] = {}
         self._wants: dict[ClosedSharding, dict[Value, ClosedSharding]] = {}
@@ -155,29 +164,38 @@ class LinearParts:
     def _computed(
         self, sharding_now: ShardingNow, op: Op, value: Value, memo: dict[Value, ClosedSharding], depth: int
     ) -> ClosedSharding:
-        """The sharding of an op's result if its operands are not resharded. If operands disagree, the larger one
-        decides."""
-        rule = factor_rule(op)
-        assert rule is not None
-        factors: dict[int, Axes] = {}
-        pending: dict[object, Partial] = {}
-        linear = signature_of(op).commuting
+        """The sharding of an op's result if its operands are not resharded. The larger operand decides if they
+        disagree."""
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
-        for position, operand in largest_first:
-            tensor = rule.operands[position]
-            sharding = self._natural(sharding_now, operand, memo, depth + 1)
-            if position in linear and sharding.partial:
-                pending.setdefault("operand", sharding.partial)
-            for f, axes in factors_of_dims(rule, tensor, sharding.axes).items():
-                if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
-                    factors[f] = axes
-        for f, axes in factors.items():
-            kind = rule.factors[f].reduction
-            if kind is not None:
-                pending[f] = tuple((a, kind) for a in axes)
-        dims = dims_of_factors(rule, rule.results[op.results.index(value)], factors)
-        if dims is None:
-            return ClosedSharding.replicated(value.type.rank)
-        used = {a for axes in dims for a in axes}
-        partial = sorted({p for pairs in pending.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
-        return ClosedSharding(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())
+        given = {position: self._natural(sharding_now, v, memo, depth + 1) for position, v in largest_first}
+        key = value, *given.values()
+        found = self.computed.get(key)
+        if found is None:
+            found = self.computed[key] = _computed_of(op, value, given)
+        return found
+
+
+def _computed_of(op: Op, value: Value, given: Mapping[int, ClosedSharding]) -> ClosedSharding:
+    """The sharding of an op's result whose operands have these, by their numbers. If they disagree, the first one
+    decides."""
+    rule = factor_rule(op)
+    assert rule is not None
+    factors: dict[int, Axes] = {}
+    pending: dict[object, Partial] = {}
+    linear = signature_of(op).commuting
+    for position, sharding in given.items():
+        if position in linear and sharding.partial:
+            pending.setdefault("operand", sharding.partial)
+        for f, axes in factors_of_dims(rule, rule.operands[position], sharding.axes).items():
+            if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
+                factors[f] = axes
+    for f, axes in factors.items():
+        kind = rule.factors[f].reduction
+        if kind is not None:
+            pending[f] = tuple((a, kind) for a in axes)
+    dims = dims_of_factors(rule, rule.results[op.results.index(value)], factors)
+    if dims is None:
+        return ClosedSharding.replicated(value.type.rank)
+    used = {a for axes in dims for a in axes}
+    partial = sorted({p for pairs in pending.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
+    return ClosedSharding(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())
