@@ -99,11 +99,12 @@ class Planner:
         apart = options.for_few_bytes() if saves_bytes else options.for_choices()
         own = Resharder(self.sub_axes, apart.machine, steps_of=resharder)
         alike = before if before is not None and before.saves_bytes == saves_bytes else None
-        self.selector: StrategySelector = alike.selector if alike else StrategySelector(own, apart, free)
+        like = before.selector if before is not None else None
+        self.selector: StrategySelector = alike.selector if alike else StrategySelector(own, apart, free, like)
         """What chooses the strategies of the ops that are planned now: while a loop is planned, `in_loops`."""
         inside = options.for_loops()
         resharder_inside = Resharder(self.sub_axes, inside.machine, steps_of=resharder)
-        in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free)
+        in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free, self.selector)
         self.in_loops: StrategySelector = alike.in_loops if alike else in_loops
         self.shardings: Shardings = before.shardings if before else Shardings(self.program.mesh, self.sub_axes)
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)

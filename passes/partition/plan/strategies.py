@@ -78,22 +78,28 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
 
 class StrategySelector:
     """Answers strategy queries, each once. Ops that communicate are also split over axes that are `free`: that no
-    manual region has, and no tensor of the op is split over. Reductions over them may be pending."""
+    manual region has, and no tensor of the op is split over. Reductions over them may be pending. A selector `like`
+    another one, with the same options but for the links of the machine, shares the answers that these make no
+    difference to."""
 
-    def __init__(self, resharder: Resharder, options: PartitionOptions, free: Axes = ()) -> None:
+    def __init__(
+        self, resharder: Resharder, options: PartitionOptions, free: Axes = (), like: StrategySelector | None = None
+    ) -> None:
         self.resharder = resharder
         self.free = free
         self.options = options
         self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
         self.answers: dict[object, Strategy] = {}
+        self.local: dict[object, Strategy] = like.local if like is not None else {}
+        """The answers that nothing else comes close to, and that send nothing: the same whatever the links."""
 
     def choose(self, query: StrategyQuery) -> Strategy:
         """The cheapest strategy."""
         key = query.key()
         found = self.answers.get(key)
         if found is None:
-            found = self.answers[key] = self._search(query)
+            found = self.answers[key] = self.local.get(key) or self._search(query)
         return found
 
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
@@ -111,9 +117,15 @@ class StrategySelector:
         options = _options(q, proposals)
         others = self._candidates(q, sides, self._splits(proposals, options))
         first = next(others)
-        if self._is_unbeaten(sides, options, first):
-            return Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
-        candidates = [first, *others]
+        if not self._is_unbeaten(sides, options, first):
+            return self._best_of(q, sides, [first, *others])
+        found = Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
+        if not found.sends:
+            self.local[q.key()] = found
+        return found
+
+    def _best_of(self, q: StrategyQuery, sides: Sides, candidates: Sequence[_Candidate]) -> Strategy:
+        """The cheapest of the candidates, or of those that also split the op over free axes."""
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
         best = self._cheapest(candidates) if best.excess else best
         quiet = self._quiet(candidates, best) if self._communicates(_made_as(best, candidates)) else best
