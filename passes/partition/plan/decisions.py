@@ -36,6 +36,7 @@ class Situation(NamedTuple):
     wanted_results: tuple[ClosedSharding, ...]
     origins: tuple[tuple[Origin, ...], ...]
     identity_of: tuple[ReductionKind | None, ...]
+    joins: tuple[ClosedSharding | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +74,10 @@ class Decisions:
             found = asked.answers.get(key)
             if found is not None:
                 return found
-        known, recomputable, shares, wanted, results, origins, identity_of = situation
+        known, recomputable, shares, wanted, results, origins, identity_of, joins = situation
         given = known, recomputable, shares, wanted, results
         rest = asked.shared, asked.used, reduced, asked.at_once, origins
-        last = asked.repeated, asked.remains, identity_of
+        last = asked.repeated, asked.remains, identity_of, joins
         queries = [StrategyQuery(op, r, *given, *rest, *last) for r in asked.rules]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:

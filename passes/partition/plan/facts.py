@@ -19,6 +19,7 @@ from ir.program import Op, Program, Value, all_ops, all_regions
 from ir.types import f32
 from passes.cost.machine import Machine
 from passes.partition.plan.pending_reductions import (
+    added_to,
     never_pending,
     reduced_anyway,
     summands,
@@ -132,6 +133,11 @@ class Facts:
     def summands(self) -> Mapping[Value, int]:
         """For each value that is a part of a sum, the number of parts, itself included, that one reduction serves."""
         return summands(self.program, self.sums)
+
+    @cached_property
+    def added_to(self) -> Mapping[Value, Value]:
+        """For parts of a sum that one reduction serves, another part of it."""
+        return added_to(self.program, self.summands)
 
     @cached_property
     def shares(self) -> Mapping[Op, Sequence[float]]:

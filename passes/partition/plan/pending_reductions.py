@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from ir.dataflow import Uses, uses_of
 from ir.mesh import AxisRef
-from ir.ops import FactorKind
+from ir.ops import OPS, FactorKind
 from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
-from ir.program import Op, Program, Region, Value, all_ops
+from ir.program import Op, Program, Region, Value, all_ops, all_regions
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, bytes_of
 from passes.signatures import signature_of
@@ -223,6 +223,22 @@ def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
     for function in program.functions.values():
         _find_summands(function.body, uses_of(program), sums, found)
     return {value: count for value, count in found.items() if count > 1}
+
+
+def added_to(program: Program, summands: Collection[Value]) -> Mapping[Value, Value]:
+    """For each part of a sum that one reduction serves, another part, to which it is added, perhaps scaled first."""
+    found: dict[Value, Value] = {}
+    for region in all_regions(program):
+        for op in reversed(region.ops):
+            if op.regions or len(op.results) != 1 or op.result not in summands:
+                continue
+            for linear in signature_of(op).linearity:
+                parts = [v for v in dict.fromkeys(op.operands[i] for i in linear.group) if v in summands]
+                if len(parts) == 2:
+                    found.update(zip(parts, reversed(parts), strict=True))
+                elif len(parts) == 1 and op.result in found and OPS[op.name].family == "elementwise":
+                    found[parts[0]] = found[op.result]
+    return found
 
 
 def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: dict[Value, int]) -> None:

@@ -238,7 +238,22 @@ def _situation(values: Values, b: RegionBuilder, op: Op) -> tuple[Situation, boo
     results = tuple([values.wanted(v) for v in op.results])
     found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
     identities = identities_among(op, known, values.recomputed_by) if is_pending and any(recomputable) else ()
-    return Situation(*found, tuple(origins) if has_origins else (), identities), is_pending
+    joins = tuple([_pending_beside(values, v) for v in op.results])
+    if all(sharding is None for sharding in joins):
+        joins = ()
+    return Situation(*found, tuple(origins) if has_origins else (), identities, joins), is_pending
+
+
+def _pending_beside(values: Values, value: Value) -> ClosedSharding | None:
+    """The sharding of another part of the sum that a value is a part of, if that is planned, and not reduced yet."""
+    beside = values.facts.added_to.get(value)
+    if beside is None:
+        return None
+    try:
+        have = values.partitioned[beside].shardings
+    except KeyError:
+        return None
+    return next(iter(have)) if all(sharding.partial for sharding in have) else None
 
 
 def _known(values: Values, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:

@@ -61,7 +61,8 @@ class StrategyQuery:
     `used` if no op combines candidates. An operand that has `origins` can be computed from these, wherever they are
     brought; `origins` is empty if none has any. If operands are the same value, `repeated` has for each operand the
     first that is the same. If reductions are pending, `identity_of` has for each operand the kind of those that it is
-    the identity of, as zeros are of a sum.
+    the identity of, as zeros are of a sum. `joins` has for each result the sharding of what it is added to, if that has
+    a reduction pending, which is then the reduction of both; it is empty if there is none.
     """
 
     op: Op
@@ -79,6 +80,7 @@ class StrategyQuery:
     repeated: tuple[int, ...] = ()
     remains: tuple[float, ...] = ()
     identity_of: tuple[ReductionKind | None, ...] = ()
+    joins: tuple[ClosedSharding | None, ...] = ()
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
@@ -106,6 +108,7 @@ class StrategyQuery:
             self.repeated,
             self.remains,
             self.identity_of,
+            self.joins,
         )
 
 
@@ -225,6 +228,8 @@ class Sides:
             return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i], origins)
         at, wanted = i - self.given, q.wanted_results[i - self.given]
         if q.used and not q.used[at]:
+            return None
+        if q.joins and sharding == q.joins[at]:
             return None
         at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
         # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
