@@ -238,9 +238,8 @@ def _situation(values: Values, b: RegionBuilder, op: Op) -> tuple[Situation, boo
     results = tuple([values.wanted(v) for v in op.results])
     found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
     identities = identities_among(op, known, values.recomputed_by) if is_pending and any(recomputable) else ()
-    joins = tuple([_pending_beside(values, v) for v in op.results])
-    if all(sharding is None for sharding in joins):
-        joins = ()
+    is_added = not values.facts.added_to.keys().isdisjoint(op.results)
+    joins = tuple([_pending_beside(values, v) for v in op.results]) if is_added else ()
     return Situation(*found, tuple(origins) if has_origins else (), identities, joins), is_pending
 
 
