@@ -12,7 +12,7 @@ from ir.ops import FactorRule
 from ir.program import Op, Value
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.steps import Plan
+from passes.partition.reshard.steps import ReshardPlan
 
 
 class Spared(NamedTuple):
@@ -59,7 +59,7 @@ class PartitionedValue:
     spared: Spared = NOTHING_SPARED
     """What is not spent if the value is made in another sharding only: what its maker takes if that communicates, and
     the reshards of operands that only the maker needs. Nothing if the value has several uses."""
-    moved: Mapping[Value, Plan] = field(default_factory=dict[Value, Plan])
+    moved: Mapping[Value, ReshardPlan] = field(default_factory=dict[Value, ReshardPlan])
     """These operands of the maker, with their reshards."""
     leaves: tuple[Leaf, ...] = ()
     """The tensors whose elements it repeats. It is computed from these where they have the right shardings."""
@@ -70,7 +70,7 @@ class PartitionedValue:
 
     def cheapest(
         self, resharder: Resharder, sharding: ClosedSharding, without: Collection[ClosedSharding] = ()
-    ) -> tuple[Plan, ClosedSharding]:
+    ) -> tuple[ReshardPlan, ClosedSharding]:
         """The reshard to that sharding that takes the least time, and the sharding that it starts from: any in which
         the value exists, but for those it would be `without`."""
         value = self.value

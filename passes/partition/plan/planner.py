@@ -41,7 +41,7 @@ from passes.partition.plan.versions import Versions
 from passes.partition.plan.warnings import Warnings
 from passes.partition.registry import REWRITES
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.steps import Plan as ReshardPlan
+from passes.partition.reshard.steps import ReshardPlan
 from passes.propagation.reasons import Propagated
 
 Control = Callable[["Planner", RegionBuilder, Op], None]

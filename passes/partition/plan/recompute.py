@@ -30,7 +30,7 @@ from passes.partition.options import PartitionOptions
 from passes.partition.plan.partitioned_value import NOTHING_SPARED, Leaf, PartitionedValue, Recompute, Spared
 from passes.partition.registry import cut_of_the_whole, received_along
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.steps import Plan
+from passes.partition.reshard.steps import ReshardPlan
 from passes.partition.strategy import Strategy
 
 _MOST_OPS = 32
@@ -56,14 +56,14 @@ class Cost(NamedTuple):
     gross: float
 
 
-def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collection[Plan]) -> Spared:
+def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collection[ReshardPlan]) -> Spared:
     """What is spared if neither the op nor these reshards of its operands are needed."""
     own = Spared(strategy.alone, received_along(op, rule, strategy)) if strategy.sends else NOTHING_SPARED
     seconds, received = sum(plan.seconds for plan in moved), sum(plan.received for plan in moved)
     return Spared(own.seconds + seconds, own.received + received)
 
 
-def made_by(plan: Plan) -> Collection[ClosedSharding]:
+def made_by(plan: ReshardPlan) -> Collection[ClosedSharding]:
     """The shardings in which a value exists because of a reshard."""
     return [after for _, after in plan.steps if isinstance(after, ClosedSharding)]
 
@@ -225,7 +225,7 @@ class Estimate:
         cost = self.again(partitioned, sharding, plan)
         return math.ceil(plan.received if cost is None else cost.gross), cost is not None
 
-    def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
+    def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan) -> Cost | None:
         """The cost of recomputing a value in that sharding, if it is less than that of the reshard by `plan`; or equal,
         and what is sent is of use to other ops too, unless the op is a reshape, or the value itself is sent in fewer
         bytes, to products.
@@ -253,7 +253,7 @@ class Estimate:
         return found
 
     def _again(
-        self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan, *, is_last: bool
+        self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan, *, is_last: bool
     ) -> Cost | None:
         """The cost, less what is spared if this `is_last`: the only use of the value, and of all that is made of it."""
         if partitioned.maker is None or not plan.received or not sharding.is_plain or not self._ops_left:

@@ -27,8 +27,7 @@ from passes.partition.plan.spelling import IDENTITY, spell_steps
 from passes.partition.plan.versions import Given
 from passes.partition.registry import Constants
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.steps import Plan as ReshardPlan
-from passes.partition.reshard.steps import Step
+from passes.partition.reshard.steps import ReshardPlan, Step
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import Strategy
 

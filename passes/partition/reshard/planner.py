@@ -17,7 +17,7 @@ from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_by
 from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
 from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import AnySharding, Plan, Task
+from passes.partition.reshard.steps import AnySharding, ReshardPlan, Task
 from passes.partition.reshard.strided import Retile
 from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes
@@ -25,7 +25,7 @@ from passes.sub_axes import SubAxes
 _CLOSE = 0.02
 """A plan whose time exceeds the least by at most this fraction is not compared with others."""
 _ROUNDING = 1e-9
-_IN_PLACE = Plan()
+_IN_PLACE = ReshardPlan()
 _Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
 
@@ -37,11 +37,13 @@ class Resharder:
         self.sub_axes = sub_axes
         self.machine = machine
         self.steps_of = steps_of
-        self.plans: dict[_Key, Plan] = {}
+        self.plans: dict[_Key, ReshardPlan] = {}
         self.bounds: dict[_Key, float] = {}
         self.sampled = SampledDevices(sub_axes.all)
 
-    def plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
+    def plan(
+        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    ) -> ReshardPlan:
         """The cheapest plan for a tensor of that global shape and element size in bytes."""
         if source == target:
             return _IN_PLACE
@@ -77,7 +79,9 @@ class Resharder:
             return 0.0
         return Bounds(Task(self.machine, self.sub_axes, *key), self.sampled).least(source).seconds
 
-    def _plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
+    def _plan(
+        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    ) -> ReshardPlan:
         home, wanted = ClosedSharding(source.axes, source.partial), ClosedSharding(target.axes, target.partial)
         plan = _IN_PLACE
         if source.order is not None:
@@ -88,7 +92,7 @@ class Resharder:
             plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
         return plan
 
-    def _priced(self, plan: Plan, whole: Machine, key: _Key) -> Plan:
+    def _priced(self, plan: ReshardPlan, whole: Machine, key: _Key) -> ReshardPlan:
         """The plan, priced for the machine `whole`, with the latencies of this one."""
         shape, itemsize, source, _ = key
         at: AnySharding = source
@@ -103,12 +107,16 @@ class Resharder:
             at = after
         return replace(plan, seconds=plan.seconds - saved)
 
-    def _reorder(self, shape: tuple[int, ...], itemsize: float, sharding: ClosedSharding, order: Mesh | None) -> Plan:
+    def _reorder(
+        self, shape: tuple[int, ...], itemsize: float, sharding: ClosedSharding, order: Mesh | None
+    ) -> ReshardPlan:
         size, step = local_bytes(shape, itemsize, sharding), Reorder(sharding.order, order)
         after = ClosedSharding(sharding.axes, sharding.partial, order)
-        return Plan(((step, after),), *step.cost_of(self.machine, size, size))
+        return ReshardPlan(((step, after),), *step.cost_of(self.machine, size, size))
 
-    def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
+    def _between(
+        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    ) -> ReshardPlan:
         """The cheapest plan on the home mesh."""
         task = Task(self.machine, self.sub_axes, shape, itemsize, source, target)
         best = direct_plan(task)
@@ -127,13 +135,13 @@ class Resharder:
         found = Search(refined, Bounds(refined, SampledDevices(fine.all))).run(plan.seconds)
         return self._merged(found) if found is not None else plan
 
-    def _merged(self, plan: Plan) -> Plan:
+    def _merged(self, plan: ReshardPlan) -> ReshardPlan:
         """The plan with parts of axes merged in each sharding as far as possible."""
         steps = tuple((step, merged_sharding(self.sub_axes, after.axes, after.partial)) for step, after in plan.steps)
-        return Plan(steps, plan.seconds, plan.received)
+        return ReshardPlan(steps, plan.seconds, plan.received)
 
 
-def _is_unbeaten(plan: Plan, least: Least) -> bool:
+def _is_unbeaten(plan: ReshardPlan, least: Least) -> bool:
     """Whether no plan receives fewer bytes, or takes much less time."""
     return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
 
@@ -144,7 +152,7 @@ def _is_sparse(shape: Sequence[int], sharding: ClosedSharding) -> bool:
     )
 
 
-def _collectives(plan: Plan) -> int:
+def _collectives(plan: ReshardPlan) -> int:
     return sum(1 for step, _ in plan.steps if step.communication[0])
 
 

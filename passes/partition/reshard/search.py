@@ -18,7 +18,7 @@ from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.local_steps import MakePartial, Slice, Spread
 from passes.partition.reshard.moves import AllToAll, Gather, permutation
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import Plan, Step, Task
+from passes.partition.reshard.steps import ReshardPlan, Step, Task
 
 MAX_STATES = 60
 _GREED = 4
@@ -40,7 +40,7 @@ class Search:
         self.bounds = bounds
         self._found: dict[ClosedSharding, tuple[int, float]] = {}
 
-    def run(self, bound: float) -> Plan | None:
+    def run(self, bound: float) -> ReshardPlan | None:
         """The cheapest path that was found on which no shard is larger than the larger of source and target.
 
         It is the cheapest of all if no more than `MAX_STATES` states are on possible paths. None if no path takes less
@@ -50,7 +50,7 @@ class Search:
         best: dict[ClosedSharding, float] = {self.source: 0.0}
         came: dict[ClosedSharding, tuple[ClosedSharding, Step]] = {}
         heap: list[tuple[float, int, float, ClosedSharding]] = [(0.0, next(count), 0.0, self.source)]
-        found: Plan | None = None
+        found: ReshardPlan | None = None
         visited = 0
         while heap and visited < MAX_STATES:
             _, _, seconds, sharding = heapq.heappop(heap)
@@ -88,7 +88,7 @@ class Search:
             found = self._found[sharding] = size, rest
         return found
 
-    def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> Plan:
+    def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> ReshardPlan:
         path: list[tuple[Step, ClosedSharding]] = []
         sharding = self.target
         while sharding != self.source:
@@ -228,16 +228,16 @@ def room(task: Task) -> int:
     return larger if even else larger * _UNEVEN
 
 
-def plan_of(task: Task, path: Sequence[tuple[Step, ClosedSharding]]) -> Plan:
+def plan_of(task: Task, path: Sequence[tuple[Step, ClosedSharding]]) -> ReshardPlan:
     """The plan with these steps, each with the sharding that it leads to."""
-    plan, before = Plan(), task.source
+    plan, before = ReshardPlan(), task.source
     for step, after in path:
-        plan = plan.then(Plan(((step, after),), *step.cost(task, before, after)))
+        plan = plan.then(ReshardPlan(((step, after),), *step.cost(task, before, after)))
         before = after
     return plan
 
 
-def stepwise_plan(task: Task) -> Plan:
+def stepwise_plan(task: Task) -> ReshardPlan:
     """A plan that always exists between shardings over sub-axes of prime size.
 
     Unused axes slice first; each axis then moves to the dim where it is wanted; shards are permuted; and axes that are

@@ -117,16 +117,16 @@ class Step(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReshardPlan:
     """Steps with the shardings that they lead to, their total time, and the bytes that the worst device receives."""
 
     steps: tuple[tuple[Step, AnySharding], ...] = ()
     seconds: float = 0.0
     received: float = 0.0
 
-    def then(self, other: Plan) -> Plan:
+    def then(self, other: ReshardPlan) -> ReshardPlan:
         """This plan followed by the other."""
-        return Plan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
+        return ReshardPlan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
 
     def is_local(self, shape: Sequence[int], source: AnySharding) -> bool:
         """Whether the plan, from that sharding, needs no communication."""

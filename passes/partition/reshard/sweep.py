@@ -31,7 +31,7 @@ from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard.local_steps import MakePartial, Slice
 from passes.partition.reshard.moves import AllToAll, Gather, permutation
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import Cost, Plan, Step, Task
+from passes.partition.reshard.steps import Cost, ReshardPlan, Step, Task
 from passes.partition.reshard.strided import Retile, Rotate, Strided, StridedKind
 from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
 
@@ -39,7 +39,7 @@ ROUNDS = (2, 4, 16)
 """The maximal numbers of permutes in one step. With more, the program would grow with the mesh."""
 
 
-def direct_plan(task: Task) -> Plan | None:
+def direct_plan(task: Task) -> ReshardPlan | None:
     """The plan; None if the two shardings' cuts of a dim have no common refinement."""
     ends = common_digits(task.sub_axes, task.shape, task.source, task.target)
     if ends is None:
@@ -67,7 +67,7 @@ class _Sweep:
     ends: Ends
     rounds: int = 1
     by_link: bool = False
-    plan: Plan = field(default_factory=Plan)
+    plan: ReshardPlan = field(default_factory=ReshardPlan)
 
     def __post_init__(self) -> None:
         self.machine, self.sub_axes, self.shape = self.task.machine, self.task.sub_axes, self.task.shape
@@ -75,7 +75,7 @@ class _Sweep:
         self.wanted = self.ends.target.places
         self.goal = {place: axis for axis, place in self.wanted.items()}
 
-    def run(self) -> Plan:
+    def run(self) -> ReshardPlan:
         self._enter()
         self._reduce()
         self._move()
@@ -84,7 +84,7 @@ class _Sweep:
         self._make_partial()
         self._retile(self._extents(self.task.target))
         steps = self.plan.steps
-        return Plan((*steps[:-1], (steps[-1][0], self.task.target)), self.plan.seconds, self.plan.received)
+        return ReshardPlan((*steps[:-1], (steps[-1][0], self.task.target)), self.plan.seconds, self.plan.received)
 
     def _extents(self, sharding: ClosedSharding) -> tuple[int, ...]:
         """The sizes of the dims, padded to whole shards of a sharding."""
@@ -102,7 +102,9 @@ class _Sweep:
     def _take(self, step: Step, after: StridedSharding, cost: Cost) -> None:
         sharding = after.closed_sharding(self.sub_axes)
         is_usual = sharding is not None and self._extents(sharding) == after.extents
-        self.plan = self.plan.then(Plan(((step, sharding if sharding is not None and is_usual else after),), *cost))
+        self.plan = self.plan.then(
+            ReshardPlan(((step, sharding if sharding is not None and is_usual else after),), *cost)
+        )
         self.now = after
 
     def _take_whole(self, step: Step, after: StridedSharding) -> None:
