@@ -442,18 +442,24 @@ def linear_transpose(function: Callable[..., list[Any]], *avals: Any) -> Callabl
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
     """The callback and FFI effects among a jaxpr's effects, as unordered effects."""
     effects = list(effects)
-    debug, io = _callback_effects()
+    debug, io = _callback_effects(ordered=False)
     kinds = {"Debug": debug, "OrderedDebug": debug, "IO": io, "OrderedIO": io}
     calls = [effect for effect in effects if isinstance(effect, _ffi.FfiEffect)]
     return frozenset([*calls, *(kinds[str(effect)] for effect in effects if str(effect) in kinds)])
 
 
+def with_own_order(context: Any) -> Any:
+    """JAX's lowering context for a function that is lowered in place of a call without ordered effects: its ordered
+    callbacks have an order of their own."""
+    return context.replace(tokens_in=_mlir.TokenSet.create(_callback_effects(ordered=True)))
+
+
 @functools.cache
-def _callback_effects() -> tuple[Any, Any]:
-    """The unordered effects of a print and of other callbacks."""
+def _callback_effects(*, ordered: bool) -> tuple[Any, Any]:
+    """The effects of a print and of other callbacks."""
     make_jaxpr: Any = jax.make_jaxpr
-    (debug,) = make_jaxpr(lambda: jax.debug.callback(lambda: None))().effects
-    (io,) = make_jaxpr(lambda: io_callback(lambda: None, None))().effects
+    (debug,) = make_jaxpr(lambda: jax.debug.callback(lambda: None, ordered=ordered))().effects
+    (io,) = make_jaxpr(lambda: io_callback(lambda: None, None, ordered=ordered))().effects
     return debug, io
 
 

@@ -36,6 +36,7 @@ from lowering.jax.versions import (
     register_error_check,
     register_series_rule,
     unordered_effects,
+    with_own_order,
 )
 from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
@@ -539,8 +540,10 @@ _batching.primitive_batchers[_call_p] = _of_batches
 def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
     """The types of the program's own values name no axes of the enclosing mesh."""
     untyped = [[_type_of(_struct(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
+    context = context.replace(avals_in=untyped[0], avals_out=untyped[1])
+    is_in_place = is_importing() or params["part"].is_of_scalars
     lower = mlir.lower_fun(_lowered, multiple_results=True)
-    return lower(context.replace(avals_in=untyped[0], avals_out=untyped[1]), *operands, **params)
+    return lower(with_own_order(context) if is_in_place else context, *operands, **params)
 
 
 mlir.register_lowering(_call_p, _lowered_untyped)

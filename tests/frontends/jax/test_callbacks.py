@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -212,6 +213,51 @@ def test_callbacks_of_a_function_inside_of_another_happen_as_under_jax_jit(aroun
     ours = outcome(lambda: OUTSIDE[around](spmdc.jit(function, mesh=devices(), in_shardings=P("x", "y")))(X))
     assert ours == theirs
     assert ours[1]
+
+
+NESTED: dict[str, Callable[[Callable[..., Any], Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "a function": lambda jit, f: jit(lambda x: f(f(x) + 1)),
+    "a gradient": lambda jit, f: jit(jax.grad(lambda x: f(x).sum())),
+    "a loop": lambda jit, f: jit(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, 3)[0]),
+    "a choice": lambda jit, f: jit(lambda x: jax.lax.cond(x[0, 0] > 3, lambda y: y, f, x)),
+    "a jit": lambda jit, f: jax.jit(jit(lambda x: f(x) + 1)),
+    "a map": lambda jit, f: lambda x: jax.vmap(jit(lambda y: f(y) + 1))(jnp.stack([x, -x])),
+}
+
+
+def debugged_in_order(x: Any) -> Any:
+    jax.debug.callback(note("first"), x.sum(), ordered=True)
+    jax.debug.callback(note("second"), x.max(), ordered=True)
+    return x * 2
+
+
+def io_in_order(x: Any) -> Any:
+    return io_callback(doubled, SHAPE((8, 4), "f4"), two_in_order(jax.lax.stop_gradient(x)), ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "around"),
+    [*[(debugged_in_order, name) for name in NESTED], *[(io_in_order, name) for name in NESTED if name != "a map"]],
+)
+def test_ordered_callbacks_of_a_function_inside_of_a_partitioned_one_happen_as_under_jax_jit(
+    function: Callable[[Any], Any], around: str
+) -> None:
+    """Those of debugging and of input and output. JAX does not map the latter."""
+    partitioned = functools.partial(spmdc.jit, mesh=devices())
+    theirs = outcome(lambda: NESTED[around](jax.jit, jax.jit(function))(X))
+    ours = outcome(lambda: NESTED[around](partitioned, partitioned(function, in_shardings=P("x", "y")))(X))
+    assert ours == theirs
+    assert ours[1]
+
+
+def test_ordered_callbacks_of_a_function_of_scalars_happen_as_under_jax_jit() -> None:
+    def function(x: Any) -> Any:
+        io_callback(note("first"), None, x, ordered=True)
+        io_callback(note("second"), None, x + 1, ordered=True)
+        return x * 2
+
+    jitted = spmdc.jit(function, mesh=devices())
+    assert outcome(lambda: jax.jit(jitted)(1.0)) == outcome(lambda: jax.jit(function)(1.0))
 
 
 def test_errors_that_checkify_carries_are_those_of_jax() -> None:
