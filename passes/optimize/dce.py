@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ir.dataflow import uses_within
 from ir.ops import OPS
@@ -14,12 +14,13 @@ from passes.rewrite import map_program, with_parts
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
     """The program without unused ops, and without unused values that loops carry, choices and functions return, and
     sorts reorder along with their keys. Every op is pure, so nothing else depends on them. An op without results is
-    kept, for what it awaits.
+    kept if it awaits something itself, or has a region or runs a function that does.
 
     With `annotated`, ops with an annotated result are kept: before propagation, other values may depend on it.
     """
+    awaiting = _functions_that_await(program)
     if annotated:
-        bodies = {name: live_region(f.body, annotated=True) for name, f in program.functions.items()}
+        bodies = {n: live_region(f.body, annotated=True, awaiting=awaiting) for n, f in program.functions.items()}
         return with_parts(program, functions={n: with_parts(f, body=bodies[n]) for n, f in program.functions.items()})
     functions: dict[str, Function] = {}
     used: dict[str, set[int]] = {}
@@ -27,7 +28,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
         some = used.get(function.name)
         if some is not None and function.name != program.entry:
             function = giving(function, sorted(some))
-        body = live_region(function.body)
+        body = live_region(function.body, awaiting=awaiting)
         functions[function.name] = with_parts(function, body=body)
         for op, some_used in used_results(body).items():
             used.setdefault(str(callee_of(op)), set()).update(some_used)
@@ -57,18 +58,35 @@ def used_results(body: Region) -> dict[Op, frozenset[int]]:
     return {op: frozenset(i for i, v in enumerate(op.results) if is_used(op, v)) for op in calls}
 
 
-def live_region(region: Region, *, annotated: bool = False) -> Region:
-    """The region without ops that none of its results depend on. Takes time linear in its ops, however deep loops are
-    nested, and however they permute the values that they carry."""
-    return _Live(region, annotated).part_of(region)
+def live_region(region: Region, *, annotated: bool = False, awaiting: Collection[str] | None = None) -> Region:
+    """The region without ops that none of its results depend on. Of the functions that ops run, only `awaiting` await
+    something; if that is None, any may. Takes time linear in its ops, however deep loops are nested, and however they
+    permute the values that they carry."""
+    return _Live(region, annotated, awaiting).part_of(region)
+
+
+def _functions_that_await(program: Program) -> Collection[str]:
+    found: set[str] = set()
+    for function in callees_first(program):
+        if any(_awaits(op, found) for op in walk(function.body)):
+            found.add(function.name)
+    return found
+
+
+def _awaits(op: Op, awaiting: Collection[str] | None) -> bool:
+    """Whether the op awaits something, apart from what its regions do."""
+    if callee_of(op) is None:
+        return not op.results and not op.regions
+    return awaiting is None or callee_of(op) in awaiting
 
 
 class _Live:
     """What the results of a region depend on: `used` values, and the `ops` that make them or that end the program. Both
     are found backward from the results, each once."""
 
-    def __init__(self, region: Region, annotated: bool) -> None:
+    def __init__(self, region: Region, annotated: bool, awaiting: Collection[str] | None) -> None:
         self.annotated = annotated
+        self.awaiting: set[Op] = set()
         self.used: set[Value] = set()
         self.ops: set[Op] = set()
         self.makers: dict[Value, Op] = {}
@@ -77,6 +95,7 @@ class _Live:
         self.places: dict[Value, int] = {}
         self.pending: list[Value] = []
         self._find_makers(region)
+        self._find_awaiting(region, awaiting)
         self.pending.extend(region.results)
         self._begin(region)
         while self.pending:
@@ -102,10 +121,17 @@ class _Live:
                     makers.update(dict.fromkeys(values, op))
                     self.places.update((value, place) for place, value in enumerate(values))
 
+    def _find_awaiting(self, region: Region, awaiting: Collection[str] | None) -> None:
+        """Finds the ops that await something, or in whose regions there are such ops."""
+        for op in reversed(walk(region)):
+            if _awaits(op, awaiting) or any(one in self.awaiting for inside in op.regions for one in inside.ops):
+                self.awaiting.add(op)
+
     def _begin(self, region: Region) -> None:
         """Marks the ops of a region that run whether or not they are used."""
         for op in region.ops:
-            if not op.results or (self.annotated and any(v.sharding is not None for v in op.results)):
+            is_kept = self.annotated and any(v.sharding is not None for v in op.results)
+            if is_kept or (not op.results and op in self.awaiting):
                 self._run(op)
 
     def _need(self, value: Value) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import spmdc
 from ir.program import all_ops
+from ir.spelling.printer import print_program
 
 P: Any = jax.sharding.PartitionSpec
 Layer = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -61,6 +62,17 @@ def test_the_printed_program_parses_again(arguments: tuple[list[Layer], npt.NDAr
     text = spmdc.propagate(program).text()
     again = spmdc.parse(text)
     assert [op.name for op in all_ops(again)] == [op.name for op in all_ops(program)]
+
+
+def test_regions_that_return_nothing_are_not_imported() -> None:
+    def f(x: Any) -> Any:
+        jax.lax.cond(x.sum() > 0, lambda: None, lambda: None)
+        jax.shard_map(lambda _: None, in_specs=P("x"), out_specs=None)(x)
+        return x
+
+    program = spmdc.from_jax(f, np.ones(8, "f4"), mesh={"x": 4})
+    assert list(all_ops(program)) == []
+    spmdc.parse(print_program(program))
 
 
 def test_ops_know_the_line_of_the_users_function() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 import spmdc
 from ir.program import all_ops
+from ir.spelling.printer import print_program
 from ir.verify.program import verify
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
@@ -157,6 +158,43 @@ def test_a_choice_gives_only_what_somebody_needs() -> None:
         }
         """
     assert names(text) == ["case", "add"]
+
+
+def test_what_gives_nothing_and_awaits_nothing_is_dropped() -> None:
+    """A choice without results, which an equal value in all branches leaves to a gradient, could not be parsed."""
+    program = spmdc.parse("""
+        mesh (x=8)
+        def main(a: f32[2, 4], k: s32[]) -> (loss: f32[]) {
+          s = case(k) { return a } or { return a }
+          return sum(s * s)
+        }
+        """)
+    gradient = spmdc.gradient(program, ["a"], "loss")
+    for text in (print_program(gradient), spmdc.plan(gradient).text(), spmdc.partition(gradient).text()):
+        assert "case" not in text
+        spmdc.parse(text)
+
+
+def test_a_call_that_gives_nothing_is_dropped_unless_its_function_awaits_something() -> None:
+    text = """
+        def main(a: f32[4]) -> (b: f32[4]) {
+          idle(a)
+          awaits_inside(a)
+          return a
+        }
+        def idle(p: f32[4]) -> () { return }
+        def awaits_inside(q: f32[4]) -> () {
+          awaits(q)
+          return
+        }
+        def awaits(r: f32[4]) -> () {
+          await_callbacks(r)
+          return
+        }
+        """
+    program = eliminate_dead_code(spmdc.parse(text))
+    assert [op.attrs["function"] for op in program.main.body.ops] == ["awaits_inside"]
+    assert [op.name for op in program.functions["awaits"].body.ops] == ["await_callbacks"]
 
 
 def test_what_nobody_uses_is_not_in_the_way_of_how_the_rest_is_split() -> None:
