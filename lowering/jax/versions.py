@@ -30,6 +30,7 @@ from jax._src import mesh as _mesh
 from jax._src import source_info_util as _source_info_util
 from jax._src import util as _util
 from jax._src import xla_bridge as _xla_bridge
+from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax.experimental import checkify, io_callback
@@ -437,6 +438,21 @@ def linear_transpose(function: Callable[..., list[Any]], *avals: Any) -> Callabl
         pulled: Callable[[list[Any]], Sequence[Any]] = jax.vjp(flat, *zeros)[1]
         return pulled
     return jax.linear_transpose(flat, *avals)
+
+
+def derivative_transpose(function: Callable[..., list[Any]], *avals: Any) -> Callable[[list[Any]], Sequence[Any]]:
+    """The transpose of a function of tangents that `jax.linearize` returns. `jax.linear_transpose` would look for parts
+    that depend on no tangents, and evaluate them first, although blocks of `jax.checkpoint` evaluate them again."""
+    traced: Any = jax.make_jaxpr(function)(*avals)
+    jaxpr = getattr(traced, "jaxpr", traced)
+    undefined: Any = _ad.UndefinedPrimal
+    instantiated: Any = _ad.instantiate_zeros
+
+    def pulled(cotangents: list[Any]) -> Sequence[Any]:
+        tangents = [undefined(variable.aval.to_ct_aval()) for variable in jaxpr.invars]
+        return [instantiated(x) for x in _ad.backward_pass(jaxpr, True, traced.consts, tangents, cotangents)]
+
+    return pulled
 
 
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:

@@ -30,6 +30,7 @@ from ir.program import Program, all_ops
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import (
     InvalidNumberError,
+    derivative_transpose,
     is_batched,
     linear_transpose,
     name_arguments,
@@ -78,7 +79,8 @@ class PartitionedCall:
     need not be asked. `imported` makes the unpartitioned program, if that is not just the imported function.
     `traced_on` is the mesh in JAX's context during tracing, if that is not the one that runs the function. `out_ranks`
     has for each result how many of its first dims may be split, if not all. `machine` is what costs are estimated for.
-    `names` has paths to the arguments, from which parameters get their names.
+    `names` has paths to the arguments, from which parameters get their names. `transpose` makes the
+    transpose of a linear function.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class PartitionedCall:
         out_ranks: Sequence[int] | None = None,
         machine: Machine = TPU_V3,
         names: Sequence[str] = (),
+        transpose: Callable[..., Callable[[list[Any]], Sequence[Any]]] = linear_transpose,
     ) -> None:
         self.function = function
         self._names = names
@@ -111,6 +114,7 @@ class PartitionedCall:
         self._effects = effects
         self._ranks = out_ranks
         self._machine = machine
+        self._transpose_of = transpose
         self._wide: bool = _config.jax_enable_x64
         self.linearised = functools.cache(self._linearise)
         self.transposed = functools.cache(self._transpose)
@@ -272,9 +276,8 @@ class PartitionedCall:
             *(f"kept[{i}]" for i in range(len(taken) - len(moving))),
             *(f"tangents.{self._names[i]}" for i in moving),
         ]
-        second = self._derived(
-            pushed, taken, placed_tangents, settled=True, out_avals=out_avals, effects=tuple, names=names
-        )
+        options: dict[str, Any] = {"effects": tuple, "names": names, "transpose": derivative_transpose}
+        second = self._derived(pushed, taken, placed_tangents, settled=True, out_avals=out_avals, **options)
         return first, second
 
     @property
@@ -293,7 +296,7 @@ class PartitionedCall:
                 results = self.function(*(by_place[i] for i in range(len(self.avals))))
                 return [results[i] for i in used]
 
-            pull = linear_transpose(of_linear, *(self.avals[i] for i in linear))
+            pull = self._transpose_of(of_linear, *(self.avals[i] for i in linear))
             return tuple(pull(list(operands[len(fixed) :])))
 
         def placed() -> Placed:

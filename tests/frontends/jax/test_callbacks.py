@@ -260,6 +260,34 @@ def test_ordered_callbacks_of_a_function_of_scalars_happen_as_under_jax_jit() ->
     assert outcome(lambda: jax.jit(jitted)(1.0)) == outcome(lambda: jax.jit(function)(1.0))
 
 
+@jax.custom_vjp
+def noting_its_rules(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+def _noted_forward(x: Any) -> Any:
+    jax.debug.callback(note("forward"), x[0, 0])
+    return jnp.sin(x), x
+
+
+def _noted_backward(x: Any, g: Any) -> Any:
+    jax.debug.callback(note("backward"), x[0, 0])
+    return (g * jnp.cos(x),)
+
+
+noting_its_rules.defvjp(_noted_forward, _noted_backward)
+
+
+def test_the_rules_in_a_checkpoint_are_called_as_often_as_under_jax_jit() -> None:
+    def loss(x: Any) -> Any:
+        return jax.checkpoint(noting_its_rules)(x).sum()
+
+    theirs = outcome(lambda: jax.grad(jax.jit(loss))(X))
+    ours = outcome(lambda: jax.grad(spmdc.jit(loss, mesh=devices(), in_shardings=P("x", "y")))(X))
+    assert ours[1] == theirs[1]
+    assert [tag for tag, _ in ours[1]] == ["forward", "forward", "backward"]
+
+
 def test_errors_that_checkify_carries_are_those_of_jax() -> None:
     def rooted(x: Any) -> Any:
         checkify.check(x.min() >= 0, "the least is {}", x.min())
