@@ -306,7 +306,7 @@ class PartitionedCall:
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
         names = [*(self._names[i] for i in fixed), *(f"cotangents[{i}]" for i in used)]
-        return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple, names=names)
+        return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, names=names)
 
     def _expand(self, order: int) -> PartitionedCall:
         """The function that also takes the terms of each leaf's series, and returns as many terms for its results."""

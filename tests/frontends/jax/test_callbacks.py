@@ -288,6 +288,18 @@ def test_the_rules_in_a_checkpoint_are_called_as_often_as_under_jax_jit() -> Non
     assert [tag for tag, _ in ours[1]] == ["forward", "forward", "backward"]
 
 
+def test_the_rule_of_a_gradient_that_nobody_uses_is_called_as_under_jax_jit() -> None:
+    def loss(x: Any) -> Any:
+        return noting_its_rules(x).sum()
+
+    def called(jitted: Callable[[Any], Any]) -> list[tuple[Any, ...]]:
+        return sorted(outcome(lambda: jax.jit(lambda x: (jax.grad(jitted)(x), x)[1])(X))[1])
+
+    ours = called(spmdc.jit(loss, mesh=devices(), in_shardings=P("x", "y")))
+    assert ours == called(jax.jit(loss))
+    assert [tag for tag, _ in ours] == ["backward", "forward"]
+
+
 def test_errors_that_checkify_carries_are_those_of_jax() -> None:
     def rooted(x: Any) -> Any:
         checkify.check(x.min() >= 0, "the least is {}", x.min())
