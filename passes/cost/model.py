@@ -94,9 +94,9 @@ def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
 
 
 def in_loops(machine: Machine) -> Machine:
-    """The machine as an iteration of a loop finds it. A message takes three latencies there: devices begin it one after
+    """The machine as an iteration of a loop finds it. A message takes two latencies there: devices begin it one after
     the other, and none goes on before the last one has sent what it has. On a network it takes one."""
-    return machine.with_latencies(3.0)
+    return machine.with_latencies(2.0)
 
 
 def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:

@@ -225,19 +225,22 @@ def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
     return {value: count for value, count in found.items() if count > 1}
 
 
-def added_to(program: Program, summands: Collection[Value]) -> Mapping[Value, Value]:
-    """For each part of a sum that one reduction serves, another part, to which it is added, perhaps scaled first."""
+def added_to(program: Program, counted: Collection[Value]) -> Mapping[Value, Value]:
+    """For each part of a sum that one reduction serves, another part, to which it is added, perhaps scaled first. All
+    parts of sums are `counted`."""
     found: dict[Value, Value] = {}
     for region in all_regions(program):
         for op in reversed(region.ops):
-            if op.regions or len(op.results) != 1 or op.result not in summands:
+            if op.regions or len(op.results) != 1 or op.result not in counted:
                 continue
+            own = {v for v in op.operands if v in counted}
             for linear in signature_of(op).linearity:
-                parts = [v for v in dict.fromkeys(op.operands[i] for i in linear.group) if v in summands]
+                parts = own.intersection(op.operands[i] for i in linear.group)
                 if len(parts) == 2:
-                    found.update(zip(parts, reversed(parts), strict=True))
-                elif len(parts) == 1 and op.result in found and OPS[op.name].family == "elementwise":
-                    found[parts[0]] = found[op.result]
+                    one, other = parts
+                    found |= {one: other, other: one}
+                elif parts == own and op.result in found and OPS[op.name].family == "elementwise":
+                    found.update(dict.fromkeys(parts, found[op.result]))
     return found
 
 

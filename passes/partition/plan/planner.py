@@ -65,7 +65,7 @@ class LoopChoice(NamedTuple):
 class Planner:
     """Plans one program: `functions.plan_program` begins with its entry.
 
-    In loops, a message counts three whole latencies, unless the planner `saves_bytes`. Loops whose iterations would
+    In loops, a message counts two whole latencies, unless the planner `saves_bytes`. Loops whose iterations would
     communicate may be computed whole on every device, unless the planner `keeps_split`. A planner reuses what another
     one, `before`, has found out about the same program, and has decided with the same costs. `decide` may override the
     cost model for some ops.

@@ -119,6 +119,18 @@ def repeated_operands(op: Op) -> tuple[int, ...]:
     return found if len(first) < len(found) else ()
 
 
+def _is_added_in_place(sharding: ClosedSharding, pending: ClosedSharding) -> bool:
+    """Whether a tensor in that sharding is added to one that has a reduction pending without communication: each
+    element by one of the devices that hold parts of the sum, and cut out of what that device has."""
+    if sharding.partial or sharding.order != pending.order:
+        return sharding == pending
+    over = {a for a, _ in pending.partial}
+    return all(
+        axes == split[: len(axes)] or (axes[: len(split)] == split and over.issuperset(axes[len(split) :]))
+        for axes, split in zip(sharding.axes, pending.axes, strict=True)
+    )
+
+
 @dataclass(slots=True, eq=False)
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
@@ -229,7 +241,8 @@ class Sides:
         at, wanted = i - self.given, q.wanted_results[i - self.given]
         if q.used and not q.used[at]:
             return None
-        if q.joins and sharding == q.joins[at]:
+        pending = q.joins[at] if q.joins else None
+        if pending is not None and _is_added_in_place(sharding, pending):
             return None
         at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
         # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.

@@ -92,7 +92,7 @@ class StrategySelector:
         self.sub_axes: SubAxes = resharder.sub_axes
         self.answers: dict[object, Strategy] = {}
         self.local: dict[object, Strategy] = like.local if like is not None else {}
-        """The answers that nothing else comes close to, and that send nothing: the same whatever the links."""
+        """The answers that move nothing, and that nothing can beat even if links are infinitely fast."""
 
     def choose(self, query: StrategyQuery) -> Strategy:
         """The cheapest strategy."""
