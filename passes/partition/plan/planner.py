@@ -96,16 +96,21 @@ class Planner:
         """How often a loop whose iterations would communicate was planned whole, at least on trial."""
         manual = axes_of_regions(self.program)
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
-        apart = options.for_few_bytes() if saves_bytes else options.for_choices()
-        own = Resharder(self.sub_axes, apart.machine, steps_of=resharder)
+
+        def selector(own: PartitionOptions, like: StrategySelector | None) -> StrategySelector:
+            return StrategySelector(Resharder(self.sub_axes, own.machine, steps_of=resharder), own, free, like)
+
         alike = before if before is not None and before.saves_bytes == saves_bytes else None
-        like = before.selector if before is not None else None
-        self.selector: StrategySelector = alike.selector if alike else StrategySelector(own, apart, free, like)
+        self.selector: StrategySelector
         """What chooses the strategies of the ops that are planned now: while a loop is planned, `in_loops`."""
-        inside = options.for_loops()
-        resharder_inside = Resharder(self.sub_axes, inside.machine, steps_of=resharder)
-        in_loops = self.selector if saves_bytes else StrategySelector(resharder_inside, inside, free, self.selector)
-        self.in_loops: StrategySelector = alike.in_loops if alike else in_loops
+        self.in_loops: StrategySelector
+        if alike is not None:
+            self.selector, self.in_loops = alike.selector, alike.in_loops
+        elif saves_bytes:
+            self.selector = self.in_loops = selector(options.for_few_bytes(), before.selector if before else None)
+        else:
+            self.selector = selector(options.for_choices(), None)
+            self.in_loops = selector(options.for_loops(), self.selector)
         self.shardings: Shardings = before.shardings if before else Shardings(self.program.mesh, self.sub_axes)
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)

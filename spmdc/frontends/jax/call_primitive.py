@@ -79,8 +79,8 @@ class PartitionedCall:
     need not be asked. `imported` makes the unpartitioned program, if that is not just the imported function.
     `traced_on` is the mesh in JAX's context during tracing, if that is not the one that runs the function. `out_ranks`
     has for each result how many of its first dims may be split, if not all. `machine` is what costs are estimated for.
-    `names` has paths to the arguments, from which parameters get their names. `transpose` makes the
-    transpose of a linear function.
+    `names` has paths to the arguments, from which parameters get their names. `transpose` makes the transpose of a
+    linear function.
     """
 
     def __init__(
