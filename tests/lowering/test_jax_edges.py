@@ -285,17 +285,37 @@ def test_a_gradient_of_weights_is_transposed_apart_from_the_product_on_cpus() ->
     """XLA's CPU backend would compute the product transposed, without its library."""
     text = """
         mesh (x=2)
-        def main(w: f32[3, 4], g: f32[8@x, 5, 4], a: f32[8@x, 5, 3]) -> (r: f32[3, 4], s: f32[4, 3]) {
+        def main(w: f32[6, 4], g: f32[32@x, 5, 4], a: f32[32@x, 5, 6], v: f32[3, 64]) -> (r: f32[6, 4], s: f32[64, 3]) {
           d = einsum("bsf,bsd->fd", g, a)
-          return w - transpose(d, perm=[1, 0]), transpose(matmul(w, matmul(transpose(w, perm=[1, 0]), w)), perm=[1, 0])
+          return w - transpose(d, perm=[1, 0]), transpose(matmul(v, matmul(transpose(v, perm=[1, 0]), v)), perm=[1, 0])
         }"""
     program = parse(text)
     check_equivalence(program, jax=True)
     spmd = partition(program).program
-    apart = "lax.transpose(lax.optimization_barrier("
-    assert write_entry(spmd)[0].text.count(apart) == 2
-    assert apart not in write_entry(spmd, is_for_cpu=False)[0].text
-    assert apart not in lowering_jax.jax_source(spmd)
+    assert write_entry(spmd)[0].text.count(_APART) == 2
+    assert _APART not in write_entry(spmd, is_for_cpu=False)[0].text
+    assert _APART not in lowering_jax.jax_source(spmd)
+
+
+_APART = "lax.transpose(lax.optimization_barrier("
+
+
+@pytest.mark.parametrize(
+    ("product", "lhs", "rhs"),
+    [
+        ("fk,bk->fb", "8, 64", "4, 64"),  # of a layer that is mapped over examples
+        ("kf,bk->fb", "64, 8", "4, 64"),
+        ("kf,kb->fb", "64, 8", "64, 4"),
+        ("fk,kb->fb", "8, 16", "16, 4"),  # few terms
+    ],
+)
+def test_a_product_is_computed_transposed_where_that_is_faster(product: str, lhs: str, rhs: str) -> None:
+    text = f"""
+        mesh (x=2)
+        def main(w: f32[{lhs}], v: f32[{rhs}]) -> (r: f32[4, 8]) {{
+          return transpose(einsum("{product}", w, v), perm=[1, 0])
+        }}"""
+    assert _APART not in write_entry(partition(parse(text)).program)[0].text
 
 
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])

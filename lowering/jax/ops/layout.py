@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ir.dataflow import uses_of
@@ -33,12 +34,31 @@ def _transpose(w: FunctionWriter, op: Op) -> str:
 
 
 def _is_folded(w: FunctionWriter, value: Value) -> bool:
-    """Whether XLA's CPU backend would compute a product transposed, in its own loops and not by a library, because
-    nothing else uses it: gradients of weights take up to three times as long."""
+    """Whether XLA's CPU backend would compute a product transposed, as nothing else uses it, and slower: gradients of
+    weights take up to six times as long."""
     uses = uses_of(w.module.program)
     made = uses.makers.get(value)
-    is_product = made is not None and made.name == "dot_general" and not ints_attr(made.attrs, "lhs_batch")
-    return is_product and uses.count(value) == 1 and not w.module.is_differentiated
+    if made is None or made.name != "dot_general" or w.module.is_differentiated:
+        return False
+    return uses.count(value) == 1 and not ints_attr(made.attrs, "lhs_batch") and _is_slower_transposed(made)
+
+
+_FEW_TERMS = 64
+"""Sums of fewer terms are computed faster in any order than they are transposed."""
+
+
+def _is_slower_transposed(product: Op) -> bool:
+    """Whether the product of the operands in the other order takes longer than a transpose. XLA's CPU backend calls its
+    library if the first operand is summed along its last dim, and else is fast only if the second is wide. It reorders
+    the operands of products that are matrices."""
+    if product.result.type.rank != 2:
+        return True
+    lhs, rhs = (x.type for x in product.operands)
+    summed, of_rhs = ints_attr(product.attrs, "lhs_contract"), ints_attr(product.attrs, "rhs_contract")
+    terms = math.prod(lhs.shape[d] for d in summed)
+    if terms < _FEW_TERMS or rhs.rank - 1 in of_rhs:
+        return False
+    return lhs.rank - 1 in summed or rhs.size > lhs.size
 
 
 @emits("slice")
