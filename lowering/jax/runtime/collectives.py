@@ -80,19 +80,22 @@ def exchanged(x: jax.Array, axes: str | tuple[str, ...], devices: int, split: in
 
 
 def gathered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int) -> jax.Array:
-    """What `lax.all_gather` makes along a dim, tiled, gathered along a first one and moved to its place."""
+    """What `lax.all_gather` makes along a dim, tiled, gathered along a first one and moved to its place.
+
+    It is moved as one of three dims: XLA's CPU backend computes the place of each element, from as many as there are.
+    """
     gather: Any = lax.all_gather
     arrived = gather(lax.reshape(x, (1, x.size)), axes, axis=0, tiled=True, to="invarying")
-    devices = arrived.shape[0]
-    parts = jnp.moveaxis(lax.reshape(arrived, (devices, *x.shape)), 0, dim)
+    devices, before = arrived.shape[0], math.prod(x.shape[:dim])
+    parts = jnp.moveaxis(lax.reshape(arrived, (devices, before, x.size // before)), 0, 1)
     return lax.reshape(parts, (*x.shape[:dim], devices * x.shape[dim], *x.shape[dim + 1 :]))
 
 
 def scattered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int, devices: int) -> jax.Array:
-    """What `lax.psum_scatter` makes along a dim, tiled, of parts that are moved to a first one."""
+    """What `lax.psum_scatter` makes along a dim, tiled, of parts moved to a first one as in `gathered_inside`."""
     scatter: Any = lax.psum_scatter
     shape = (*x.shape[:dim], x.shape[dim] // devices, *x.shape[dim + 1 :])
-    parts = jnp.moveaxis(lax.reshape(x, (*shape[:dim], devices, *shape[dim:])), dim, 0)
+    parts = jnp.moveaxis(lax.reshape(x, (math.prod(shape[:dim]), devices, math.prod(shape[dim:]))), 1, 0)
     return lax.reshape(scatter(lax.reshape(parts, (devices, math.prod(shape))), axes, tiled=True), shape)
 
 
