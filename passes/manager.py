@@ -18,6 +18,7 @@ from passes.optimize.calls_by_use import separate_calls
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify, use_known_indices
+from passes.optimize.gathers_in_a_row import gather_at_once
 from passes.optimize.joining import join_collectives
 from passes.optimize.loop_invariants import hoist_collectives
 from passes.optimize.selected_pieces import select_pieces
@@ -216,6 +217,7 @@ def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
         Rewrite("pieces", select_pieces),
         Rewrite("cse", eliminate_common_subexpressions),
         Rewrite("dce", drop_unused),
+        Rewrite("gathers", lambda program: gather_at_once(program, machine.laid_out(program.meshes))),
         Rewrite("join", lambda program: join_collectives(program, machine.laid_out(program.meshes), limit)),
     )
 

@@ -263,9 +263,9 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
             with b.at(op.span, op.cause):
                 rows[op] = _rows(b, op, parts)
         name = f"{alike[0].result.name}.joined"
-        with b.at(alike[0].span, _joined(alike)):
+        with b.at(alike[0].span, joined_cause(alike)):
             sent.append(b.op("concatenate", *(rows[op] for op in alike), name=name, dim=1))
-    with b.at(group[0].span, _joined(group)):
+    with b.at(group[0].span, joined_cause(group)):
         arrived = _sent_as_one(b, message, sent)
     yield from b.ops
     for alike, whole in zip(message, arrived, strict=True):
@@ -299,8 +299,10 @@ def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> 
     return results
 
 
-def _joined(group: Sequence[Op]) -> Cause:
-    return Cause("joined", parts=tuple(op.cause or Cause("written", op.name) for op in group))
+def joined_cause(group: Sequence[Op]) -> Cause:
+    """The cause of a message that these are sent as."""
+    causes = [op.cause or Cause("written", op.name) for op in group]
+    return Cause("joined", parts=tuple([part for cause in causes for part in cause.parts or (cause,)]))
 
 
 def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
@@ -332,15 +334,21 @@ def _moved(
 ) -> Value:
     """`x` reshaped to `seen`, with dim `source` moved to position `target` among the others, then reshaped to
     `shape`."""
-    if source == target:
-        return _reshaped(b, name, x, shape)
     order = [d for d in range(len(seen)) if d != source]
     order.insert(target, source)
+    return rearranged(b, name, x, seen, order, shape)
+
+
+def rearranged(
+    b: RegionBuilder, name: str, x: Value, seen: tuple[int, ...], order: Sequence[int], shape: tuple[int, ...]
+) -> Value:
+    """`x` reshaped to `seen`, with its dims in that order, then reshaped to `shape`."""
     large = [d for d in order if seen[d] > 1]
     if large != sorted(large):
-        x = b.op("transpose", _reshaped(b, name, x, seen), name=name, perm=tuple(order))
-    return _reshaped(b, name, x, shape)
+        x = b.op("transpose", reshaped(b, name, x, seen), name=name, perm=tuple(order))
+    return reshaped(b, name, x, shape)
 
 
-def _reshaped(b: RegionBuilder, name: str, x: Value, shape: tuple[int, ...]) -> Value:
+def reshaped(b: RegionBuilder, name: str, x: Value, shape: tuple[int, ...]) -> Value:
+    """`x` in that shape, itself if it has it."""
     return x if x.shape == shape else b.op("reshape", x, name=name, shape=shape)

@@ -86,8 +86,8 @@ def gathered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int) -> jax.
     """
     gather: Any = lax.all_gather
     arrived = gather(lax.reshape(x, (1, x.size)), axes, axis=0, tiled=True, to="invarying")
-    devices, before = arrived.shape[0], math.prod(x.shape[:dim])
-    parts = jnp.moveaxis(lax.reshape(arrived, (devices, before, x.size // before)), 0, 1)
+    devices = arrived.shape[0]
+    parts = jnp.moveaxis(lax.reshape(arrived, (devices, math.prod(x.shape[:dim]), math.prod(x.shape[dim:]))), 0, 1)
     return lax.reshape(parts, (*x.shape[:dim], devices * x.shape[dim], *x.shape[dim + 1 :]))
 
 
