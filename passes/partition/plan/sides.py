@@ -7,10 +7,10 @@ sharding, such as how long a reshard to it takes, is found once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ir.mesh import Axes
+from ir.mesh import Axes, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import quickly_made
@@ -19,7 +19,7 @@ from ir.types import TensorType
 from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
-from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
+from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
 from passes.partition.registry import cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
@@ -136,7 +136,8 @@ class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
     origins of an operand. Its least time and its cheapest source are found once for all candidates that need it."""
 
-    value: Value
+    shape: tuple[int, ...]
+    itemsize: float
     sources: tuple[ClosedSharding, ...]
     target: ClosedSharding
     share: float
@@ -158,11 +159,80 @@ class Side:
     move: Move | None
 
 
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """All that the reshards of an operand depend on: its global shape, the bytes of an element, and the fields of a
+    query."""
+
+    shape: tuple[int, ...]
+    itemsize: float
+    known: tuple[ClosedSharding, ...]
+    recomputable: bool
+    share: float
+    origins: tuple[Origin, ...]
+    identity_of: ReductionKind | None
+
+    def move(self, sharding: ClosedSharding, _: int) -> Move | None:
+        """The reshard to that sharding."""
+        if self.recomputable and (sharding.is_plain or self._is_identity(sharding)):
+            return None
+        origins = self.origins if self.origins and sharding.is_plain else ()
+        is_done = sharding in self.known
+        return Move(self.shape, self.itemsize, self.known, sharding, self.share, True, is_done, origins)
+
+    def _is_identity(self, sharding: ClosedSharding) -> bool:
+        """Whether the operand is the identity of the reduction that is pending in that sharding."""
+        return sharding.order is None and {kind for _, kind in sharding.partial} == {self.identity_of}
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """All that the reshards of a result depend on: its global shape, the bytes of an element, and the fields of a
+    query."""
+
+    shape: tuple[int, ...]
+    itemsize: float
+    wanted: ClosedSharding
+    is_used: bool
+    summed: float
+    remains: float
+    joins: ClosedSharding | None
+
+    def move(self, sharding: ClosedSharding, nbytes: int) -> Move | None:
+        """The reshard from that sharding, in which shards have that many bytes."""
+        wanted = self.wanted
+        if not self.is_used or (self.joins is not None and _is_added_in_place(sharding, self.joins)):
+            return None
+        share = 1.0
+        # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
+        if self.remains != 1 and not sharding.partial:
+            share = self.remains if nbytes >= local_bytes(self.shape, self.itemsize, wanted) else 1.0
+        at_once = self.summed if sharding.partial and not wanted.partial else 1
+        return Move(self.shape, self.itemsize, (sharding,), wanted, share / at_once, False, sharding == wanted)
+
+
+_Split = tuple[DimAxes, Partial]
+"""The axes that split each dim of a tensor, and its pending reductions."""
+
+
+class KnownSides:
+    """What is known of the tensors of all queries: many ops have tensors alike, in the same shardings."""
+
+    def __init__(self) -> None:
+        self._of: dict[_Operand | _Result, dict[_Split, Side]] = {}
+
+    def of(self, tensor: _Operand | _Result) -> dict[_Split, Side]:
+        """The tensor in all shardings in which it was looked at."""
+        return self._of.setdefault(tensor, {})
+
+
 class Sides:
     """The tensors of a query's op under its candidates. Each tensor has few shardings under them, so what is known of a
     tensor in one is found once."""
 
-    def __init__(self, q: StrategyQuery, sub_axes: SubAxes, machine: Machine) -> None:
+    def __init__(self, q: StrategyQuery, sub_axes: SubAxes, machine: Machine, known: KnownSides) -> None:
         self.q = q
         self.sub_axes = sub_axes
         self.machine = machine
@@ -173,18 +243,33 @@ class Sides:
         self.given = len(q.op.operands)
         self.values = (*q.op.operands, *q.op.results)
         self.sides = (*q.rule.operands, *q.rule.results)
-        self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
+        self.different = tuple(dict.fromkeys(self.sides))
+        """The factors of the dims of each tensor, without repetitions."""
+        self.number = [self.different.index(tensor) for tensor in self.sides]
+        """Which of them each tensor has."""
         self.factors = [{f for dim in tensor for f in dim} for tensor in self.sides]
         """The factors of each tensor's dims."""
-        self.own = [
-            sorted(mine if i < self.given else mine.union(self.reductions)) for i, mine in enumerate(self.factors)
-        ]
-        """The factors on which the sharding of each tensor depends."""
+        self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
+        self.special = {f for f, factor in enumerate(q.rule.factors) if factor.kind in ALONG or factor.has_candidates}
+        """The factors along which the op itself sends something."""
         self.windows = [f for f, factor in enumerate(q.rule.factors) if factor.kind is FactorKind.WINDOW]
-        self._split: list[dict[object, Side | None]] = [{} for _ in self.sides]
-        self._placed: list[dict[ClosedSharding, Side]] = [{} for _ in self.sides]
-        self._axes: dict[int, Axes] = {}
-        """The axes that `_split` has by id, which keeps them alive."""
+        self._tensors: tuple[_Operand | _Result, ...] = (*self._operands(), *self._results())
+        self._known = [known.of(tensor) for tensor in self._tensors]
+
+    def _operands(self) -> Iterator[_Operand]:
+        q = self.q
+        for i, value in enumerate(q.op.operands):
+            origins = q.origins[i] if q.origins else ()
+            identity_of = q.identity_of[i] if q.identity_of else None
+            size = value.shape, value.dtype.nbytes
+            yield _Operand(*size, q.known[i], q.recomputable[i], q.shares[i], origins, identity_of)
+
+    def _results(self) -> Iterator[_Result]:
+        q = self.q
+        for i, value in enumerate(q.op.results):
+            summed, remains = q.summed[i] if q.summed else 1.0, q.remains[i] if q.remains else 1.0
+            is_used, joins = not q.used or q.used[i], q.joins[i] if q.joins else None
+            yield _Result(value.shape, value.dtype.nbytes, q.wanted_results[i], is_used, summed, remains, joins)
 
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
@@ -195,27 +280,19 @@ class Sides:
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
         """The tensors if these axes split the factors, as in `shardings_under`; None also if reductions of several
         kinds would be pending."""
-        ids = {f: id(axes) for f, axes in factors.items()}
-        found: list[Side] = []
-        for i, own in enumerate(self.own):
-            mine = pending if i >= self.given or i in group else ()
-            key = tuple([ids.get(f, 0) for f in own]), mine
-            known = self._split[i]
-            if key not in known:
-                self._axes.update((id(axes), axes) for axes in factors.values())
-                known[key] = self._under(i, factors, mine)
-            placed = known[key]
-            if placed is None:
-                return None
-            found.append(placed)
-        return found
-
-    def _under(self, i: int, factors: Mapping[int, Axes], pending: Partial) -> Side | None:
-        dims = dims_of_factors(self.q.rule, self.sides[i], factors)
-        if dims is None:
+        partial = self._partial(factors, pending)
+        if len(partial) > 1 and len({kind for _, kind in partial}) > 1:
             return None
-        partial = pending if i < self.given else self._partial(factors, pending)
-        return self.side(i, ClosedSharding(dims, partial)) if len({kind for _, kind in partial}) <= 1 else None
+        dims: list[DimAxes] = []
+        for tensor in self.different:
+            found = dims_of_factors(self.q.rule, tensor, factors)
+            if found is None:
+                return None
+            dims.append(found)
+        splits = [(dims[k], () if i < self.given else partial) for i, k in enumerate(self.number)]
+        for i in group:
+            splits[i] = dims[self.number[i]], pending
+        return [self._side(i, split) for i, split in enumerate(splits)]
 
     def _partial(self, factors: Mapping[int, Axes], pending: Partial) -> Partial:
         new = [(a, kind) for f, kind in self.reductions.items() for a in factors.get(f, ())]
@@ -224,36 +301,16 @@ class Sides:
         return tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
 
     def side(self, i: int, sharding: ClosedSharding) -> Side:
-        """The tensor of that number in that sharding."""
-        found = self._placed[i].get(sharding)
+        """The tensor of that number in that sharding, which is on the home mesh."""
+        return self._side(i, (sharding.axes, sharding.partial))
+
+    def _side(self, i: int, at: _Split) -> Side:
+        found = self._known[i].get(at)
         if found is None:
-            found = Side(sharding, bytes_of(self.values[i], sharding), self._move(i, sharding))
-            self._placed[i][sharding] = found
+            tensor, sharding = self._tensors[i], ClosedSharding(*at)
+            nbytes = local_bytes(tensor.shape, tensor.itemsize, sharding)
+            found = self._known[i][at] = Side(sharding, nbytes, tensor.move(sharding, nbytes))
         return found
-
-    def _move(self, i: int, sharding: ClosedSharding) -> Move | None:
-        q, value = self.q, self.values[i]
-        if i < self.given:
-            if q.recomputable[i] and (sharding.is_plain or self._is_identity(i, sharding)):
-                return None
-            origins = q.origins[i] if q.origins and sharding.is_plain else ()
-            return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i], origins)
-        at, wanted = i - self.given, q.wanted_results[i - self.given]
-        if q.used and not q.used[at]:
-            return None
-        pending = q.joins[at] if q.joins else None
-        if pending is not None and _is_added_in_place(sharding, pending):
-            return None
-        at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
-        # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
-        is_alike = not sharding.partial and bytes_of(value, sharding) >= bytes_of(value, wanted)
-        share = (q.remains[at] if q.remains and is_alike else 1) / at_once
-        return Move(value, (sharding,), wanted, share, False, sharding == wanted)
-
-    def _is_identity(self, i: int, sharding: ClosedSharding) -> bool:
-        """Whether an operand is the identity of the reduction that is pending in that sharding."""
-        kinds = {kind for _, kind in sharding.partial}
-        return bool(self.q.identity_of) and sharding.order is None and kinds == {self.q.identity_of[i]}
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:
         """The tensors, without operands that are the same value in the same sharding as an earlier one."""

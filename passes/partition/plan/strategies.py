@@ -23,12 +23,12 @@ from ir.sharding import ReductionKind, shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, is_aligned
+from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, is_aligned, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.sides import ALONG, Move, Side, Sides, StrategyQuery
-from passes.partition.plan.windowed_einsum import windowed_cost, windowed_einsums
-from passes.partition.registry import can_split_along, is_worth_writing, partitioning_of, seconds_along
+from passes.partition.plan.sides import ALONG, KnownSides, Move, Side, Sides, StrategyQuery
+from passes.partition.plan.windowed_einsum import can_be_windowed, windowed_cost, windowed_einsums
+from passes.partition.registry import can_split_along, is_worth_writing, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import (
     ClosedShardings,
@@ -90,6 +90,7 @@ class StrategySelector:
         self.options = options
         self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
+        self.known = KnownSides()
         self.answers: dict[object, Strategy] = {}
         self.local: dict[object, Strategy] = like.local if like is not None else {}
         """The answers that move nothing, and that nothing can beat even if links are infinitely fast."""
@@ -104,7 +105,7 @@ class StrategySelector:
 
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
-        sides = Sides(q, self.sub_axes, self.machine)
+        sides = Sides(q, self.sub_axes, self.machine, self.known)
         proposals = list(self._proposals(q))
         splits = self._splits(proposals, _options(q, proposals))
         candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
@@ -113,7 +114,7 @@ class StrategySelector:
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
-        proposals, sides = list(self._proposals(q)), Sides(q, self.sub_axes, self.machine)
+        proposals, sides = list(self._proposals(q)), Sides(q, self.sub_axes, self.machine, self.known)
         options = _options(q, proposals)
         others = self._candidates(q, sides, self._splits(proposals, options))
         first = next(others)
@@ -153,8 +154,8 @@ class StrategySelector:
 
     def _is_sent(self, move: Move) -> bool:
         _, source = self._cheapest_source(move)
-        plan = self.resharder.plan(move.value.shape, move.value.dtype.nbytes, source, move.target)
-        return not plan.is_local(move.value.shape, source)
+        plan = self.resharder.plan(move.shape, move.itemsize, source, move.target)
+        return not plan.is_local(move.shape, source)
 
     @staticmethod
     def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
@@ -257,13 +258,11 @@ class StrategySelector:
                 taken = {a for dim in proposal.values() for a in dim}
                 yield proposal, tuple(a for a in partial if a not in taken)
             return
-        in_order: dict[tuple[int, tuple[AxisRef, ...]], Sequence[Axes]] = {}
-        for choice in itertools.product(*((*options[a], None) for a in sub_axes)):
-            factors: dict[int, tuple[AxisRef, ...]] = {}
-            for axis, where in zip(sub_axes, choice, strict=True):
-                if isinstance(where, int):
-                    factors[where] = (*factors.get(where, ()), axis)
-            through = tuple([a for a, where in zip(sub_axes, choice, strict=True) if where == "partial"])
+        in_order: dict[tuple[int, Axes], Sequence[Axes]] = {}
+        for factors, through in _assignments(sub_axes, options):
+            if max(map(len, factors.values()), default=0) < 2:
+                yield factors, through
+                continue
             orders: list[Sequence[Axes]] = []
             for f, chosen in factors.items():
                 found = in_order.get((f, chosen))
@@ -286,16 +285,18 @@ class StrategySelector:
         proposals are the same with axes of dims that need replication moved to others."""
         sides = (*q.rule.operands, *q.rule.results)
         in_order = sorted(range(len(q.known)), key=lambda i: q.recomputable[i] or bool(q.origins and q.origins[i]))
-        given = [(i, k) for i in in_order for k in q.known[i]]
-        shardings = list(dict.fromkeys([*given, *enumerate((*q.wanted_operands, *q.wanted_results))]))
-        said = [factors_of_dims(q.rule, sides[position], sharding.axes) for position, sharding in shardings]
+        known = [(sides[i], sharding.axes) for i in in_order for sharding in q.known[i]]
+        wanted = zip(sides, [sharding.axes for sharding in (*q.wanted_operands, *q.wanted_results)], strict=True)
+        tensors = list(dict.fromkeys([*known, *wanted]))
+        said = [factors_of_dims(q.rule, tensor, axes) for tensor, axes in tensors]
         fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
         for key, found in {tuple(found.items()): found for found in said}.items():
             fitting[key] = {f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)}
         usable = [fitting[tuple(found.items())] for found in said]
         moved = [
-            self._moved(q.rule, sides[position], found, fit)
-            for (position, _), found, fit in zip(shardings, said, usable, strict=True)
+            self._moved(q.rule, tensor, found, fit)
+            for (tensor, _), found, fit in zip(tensors, said, usable, strict=True)
+            if len(fit) < len(found)
         ]
         seen: list[dict[int, Axes]] = []
         for proposal in (*usable, *moved):
@@ -327,10 +328,10 @@ class StrategySelector:
     ) -> Iterator[_Candidate]:
         """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
         be boxes, and those whose reductions would not commute with the op, are left out."""
-        ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         count = len(q.op.operands)
         rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
-        loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
+        loops = self.options.windowed_einsum != "never" and can_be_windowed(q.op)
+        ready = [_split_ones((*known, wanted)) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         for factors, through in splits:
             for group, pending in _groups(q, through):
                 placed = sides.under(factors, group, pending)
@@ -348,9 +349,7 @@ class StrategySelector:
                 if not loops:
                     continue
                 shardings = sides.shardings(placed)
-                for windowed, (operands, results) in windowed_einsums(
-                    q.op, q.rule, shardings, ready, q.wanted_results[0]
-                ):
+                for windowed, (operands, results) in windowed_einsums(q.rule, shardings, ready, q.wanted_results[0]):
                     split = [sides.side(i, sharding) for i, sharding in enumerate((*operands, *results))]
                     yield self._candidate(sides, factors, split, windowed)
 
@@ -365,7 +364,7 @@ class StrategySelector:
         q, shardings = sides.q, sides.shardings(placed)
         sizes = [p.nbytes for p in placed]
         memory = sum(sizes)
-        parts = math.prod(axes_size(axes) for axes in factors.values())
+        parts = math.prod([a.size for axes in factors.values() for a in axes])
         if windowed is None:
             seconds = sides.seconds(parts, sizes)
         else:
@@ -374,9 +373,11 @@ class StrategySelector:
             memory += cost.buffers
         computed = seconds
         for f, axes in factors.items():
-            if axes and q.rule.factors[f].kind in ALONG:
+            if f not in sides.special or not axes:
+                continue
+            if q.rule.factors[f].kind in ALONG:
                 seconds += seconds_along(self.machine, q.op, q.rule, f, axes, shardings[0])
-            elif axes and q.rule.factors[f].has_candidates and candidates_to is None:
+            elif candidates_to is None:
                 seconds += _candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
         if candidates_to is not None:
             seconds += _scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
@@ -400,7 +401,7 @@ class StrategySelector:
             cheapest, source = self._cheapest_source(move)
             seconds += move.share * cheapest
             if move.is_operand and source != move.target:
-                memory += bytes_of(move.value, source)
+                memory += local_bytes(move.shape, move.itemsize, source)
         excess = max(0, memory - self.options.memory_limit)
         return Strategy(
             candidate.factors,
@@ -418,7 +419,7 @@ class StrategySelector:
         if move.is_done:
             return 0.0
         if move.least is None:
-            shape, itemsize = move.value.shape, move.value.dtype.nbytes
+            shape, itemsize = move.shape, move.itemsize
             least = [self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources]
             move.least = min(*least, self._from_origins(move, self.resharder.least_seconds))
         return move.least
@@ -446,7 +447,7 @@ class StrategySelector:
             return 0.0, move.target
         if move.cheapest is not None:
             return move.cheapest
-        shape, itemsize = move.value.shape, move.value.dtype.nbytes
+        shape, itemsize = move.shape, move.itemsize
         best, cheapest = math.inf, move.sources[0]
         for source in move.sources:
             if len(move.sources) == 1 or self.resharder.least_seconds(shape, itemsize, source, move.target) < best:
@@ -475,6 +476,21 @@ def _options(q: StrategyQuery, proposals: Iterable[Mapping[int, Axes]]) -> _Opti
     return {axis: tuple(chosen) for axis, chosen in found.items()}
 
 
+def _assignments(sub_axes: Sequence[AxisRef], options: _Options) -> Iterator[tuple[dict[int, Axes], Axes]]:
+    """What these axes can do together: the factors that they split, and the axes that stay partial."""
+    if not sub_axes:
+        yield {}, ()
+        return
+    *others, last = sub_axes
+    for factors, through in _assignments(others, options):
+        for where in options[last]:
+            if isinstance(where, int):
+                yield {**factors, where: (*factors.get(where, ()), last)}, through
+            else:
+                yield factors, (*through, last)
+        yield factors, through
+
+
 def _pending(q: StrategyQuery) -> Iterator[tuple[Sequence[int], dict[AxisRef, ReductionKind]]]:
     """The operands with whose reductions the op commutes, in groups, and those reductions that some of them has
     pending."""
@@ -493,11 +509,16 @@ def _groups(q: StrategyQuery, through: Axes) -> Iterator[tuple[Sequence[int], Pa
             yield group, tuple((a, kinds[a]) for a in through)
 
 
+def _split_ones(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]:
+    """Those that split some dim, without repetitions."""
+    return [sharding for sharding in dict.fromkeys(shardings) if any(sharding.axes)]
+
+
 def _is_cut_at_most(move: Move) -> bool:
     """Whether devices have what the move needs in the sharding in which the value was made, or can cut it out of that.
     Other shardings in which it exists may have been sent, and without uses they are not."""
     source, target = move.sources[0], move.target
-    cut = zip(move.value.shape, source.axes, target.axes, strict=True)
+    cut = zip(move.shape, source.axes, target.axes, strict=True)
     is_alike = source.order == target.order and source.partial == target.partial
     return is_alike and all(to[: len(at)] == at and is_aligned(n, at, to[len(at) :]) for n, at, to in cut)
 

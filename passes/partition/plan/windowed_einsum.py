@@ -26,21 +26,18 @@ from passes.partition.strategy import ClosedShardings, WindowedEinsum
 
 
 def windowed_einsums(
-    op: Op,
     rule: FactorRule,
     shardings: ClosedShardings,
     ready: Sequence[Sequence[ClosedSharding]],
     wanted: ClosedSharding,
 ) -> Iterator[tuple[WindowedEinsum, ClosedShardings]]:
-    """Loops that compute the same as the op on operands and results in `shardings`, each with the shardings that it
-    needs.
+    """Loops that compute the same as an op that can be windowed, on operands and results in `shardings`, each with the
+    shardings that it needs.
 
     `ready` has the shardings in which operands exist, or may come to, and `wanted` the one that the result should have.
     An operand rotates only where each device multiplies it by something different: equal sums that are added up in
     another order on each device would not be equal to the bit.
     """
-    if not partitioning_of(op).in_parts or any(v.type.size == 0 for v in (*op.operands, *op.results)):
-        return
     operands, results = shardings
     for i, found in enumerate(ready):
         ways = dict(way for sharding in found for way in _of_operand(rule.operands[i], i, operands[i], sharding))
@@ -48,6 +45,11 @@ def windowed_einsums(
             if results[0].used.issuperset(windowed.axes):
                 yield windowed, ((*operands[:i], split, *operands[i + 1 :]), results)
     yield from ((windowed, (operands, (split,))) for windowed, split in _of_result(rule.results[0], results[0], wanted))
+
+
+def can_be_windowed(op: Op) -> bool:
+    """Whether a loop over parts can compute the op."""
+    return partitioning_of(op).in_parts and all(v.type.size for v in (*op.operands, *op.results))
 
 
 def _of_operand(
@@ -67,6 +69,8 @@ def _of_result(
 ) -> Iterator[tuple[WindowedEinsum, ClosedSharding]]:
     """The loops for dims that are wanted split over axes along which sums are pending."""
     pending = {a for a, kind in whole.partial if kind == "sum"}
+    if not pending:
+        return
     for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
         rest = more[len(have) :] if more[: len(have)] == have else ()
         axes = rest[: next((k for k, a in enumerate(rest) if a not in pending), len(rest))]
