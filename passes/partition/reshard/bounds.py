@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from ir.mesh import Axes, AxisRef, axes_size
-from ir.sharding import shard_size
+from ir.mesh import Axes, AxisRef, DimAxes, axes_size
+from ir.records import quickly_made
+from ir.sharding import local_shape, shard_size
 from passes.cost.model import least_communication_seconds, memory_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard.steps import Task
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Least:
     """Seconds, and the bytes that the worst device receives, those of box exchanges included."""
@@ -35,10 +36,18 @@ class SampledDevices:
 
     def __init__(self, axes: Axes) -> None:
         self.axes = axes
-        self.count = 2 * len(axes) or 1
         self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
         """Whether the sizes of all axes are powers of 2."""
         self._dims: dict[tuple[int, Axes], SampledDim] = {}
+        self._wanted: dict[tuple[tuple[int, ...], DimAxes], Wanted] = {}
+
+    def wanted(self, shape: tuple[int, ...], axes: DimAxes) -> Wanted:
+        """What they have of a tensor of that shape whose dims are split over these axes in the end."""
+        found = self._wanted.get((shape, axes))
+        if found is None:
+            dims = [self.dim(n, split) for n, split in zip(shape, axes, strict=True)]
+            found = self._wanted[shape, axes] = Wanted(dims, local_shape(shape, axes))
+        return found
 
     def dim(self, n: int, wanted: Axes) -> SampledDim:
         """What they have of a dim of size n that is split over `wanted` in the end."""
@@ -56,6 +65,8 @@ class SampledDim:
         self.axes = axes
         self.n = n
         self._wanted = self._shards(wanted)
+        self.is_whole = not wanted
+        """Whether each device wants the whole dim."""
         self._held: dict[Axes, tuple[Sequence[int], Sequence[int]]] = {}
         self.wanted = [end - begin for begin, end in self._wanted]
         """The number of indices that each device wants."""
@@ -87,6 +98,17 @@ class SampledDim:
         return [*found, *(end - 1 - step for step in found)] or (0,)
 
 
+class Wanted:
+    """What the sampled devices have of a tensor in the end: of each dim, the shape of a shard, and its size; without
+    padding, `sizes`."""
+
+    def __init__(self, dims: Sequence[SampledDim], local: tuple[int, ...]) -> None:
+        self.dims = dims
+        self.local = local
+        self.size = math.prod(local)
+        self.sizes = [math.prod(sizes) for sizes in zip(*(dim.wanted for dim in dims), strict=True)]
+
+
 class Bounds:
     """The lower bounds for a task's plans, from its source and from any sharding on the way."""
 
@@ -95,21 +117,10 @@ class Bounds:
         self.sampled = sampled
         self.shape, self.target = task.shape, task.target
         self.axes = task.source.used | task.target.used
-        self.local = task.target.local_shape(task.shape)
-        self.size = math.prod(self.local)
-        self._dims = [sampled.dim(n, axes) for n, axes in zip(task.shape, task.target.axes, strict=True)]
-        self._ones = (1,) * sampled.count
+        self.wanted = sampled.wanted(task.shape, task.target.axes)
 
-    @cached_property
-    def _sizes(self) -> Sequence[int]:
-        """The number of elements that each sampled device has in the end."""
-        found: Sequence[int] = self._ones
-        for dim in self._dims:
-            found = [a * b for a, b in zip(found, dim.wanted, strict=True)]
-        return found
-
-    def least(self, sharding: ClosedSharding, local: Sequence[int] | None = None) -> Least:
-        """The lower bounds from that sharding on, in which shards have the shape `local`, if it is known already.
+    def least(self, sharding: ClosedSharding) -> Least:
+        """The lower bounds from that sharding on.
 
         Of the present shards as much as the target's have must be read, and these written; what is added must all be
         read, on some device. In a collective over n devices, which takes log2(n) messages, the number of devices of
@@ -118,17 +129,17 @@ class Bounds:
         """
         if sharding == self.target:
             return _NOTHING
-        local = sharding.local_shape(self.shape) if local is None else local
+        local = sharding.local_shape(self.shape)
         pending = math.prod([axis.size for axis, kind in sharding.partial if (axis, kind) not in self.target.partial])
-        sources, lacking = self._needed(sharding, local, pending) if self.size else (1, 0.0)
+        sources, lacking = self._needed(sharding, local, pending) if self.wanted.size else (1, 0.0)
         if self.sampled.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.task.itemsize
         have = math.prod(local)
-        read = min(have, self.size)
+        read = min(have, self.wanted.size)
         if pending > 1:
             read = max(read, have * axes_size(sharding.used) // axes_size(self.axes | sharding.used))
-        copied = memory_seconds(self.task.machine, (read + self.size) * self.task.itemsize)
+        copied = memory_seconds(self.task.machine, (read + self.wanted.size) * self.task.itemsize)
         seconds = least_communication_seconds(self.task.machine, self.axes, sources, received)
         return Least(copied + seconds, received)
 
@@ -146,18 +157,24 @@ class Bounds:
             return sources, lacking
         devices = axes_size(self.axes)
         copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
-        return sources * pending, max(self.size, math.prod(self.shape) * (pending + copies - 2) / devices)
+        return sources * pending, max(self.wanted.size, math.prod(self.shape) * (pending + copies - 2) / devices)
 
     def _needed_by_sampled(self, sharding: ClosedSharding) -> tuple[int, int]:
-        mine: Sequence[int] = self._ones
-        shards: Sequence[int] = self._ones
-        for axes, dim in zip(sharding.axes, self._dims, strict=True):
-            own, holders = dim.held(axes)
+        whole, split = 1, list[tuple[Sequence[int], Sequence[int]]]()
+        for axes, dim in zip(sharding.axes, self.wanted.dims, strict=True):
+            if axes or not dim.is_whole:
+                split.append(dim.held(axes))
+            else:
+                whole *= dim.n
+        if not split:
+            return 1, 0
+        (mine, shards), *others = split
+        for own, holders in others:
             mine = [a * b for a, b in zip(mine, own, strict=True)]
             shards = [a * b for a, b in zip(shards, holders, strict=True)]
-        devices = list(zip(shards, mine, self._sizes, strict=True))
-        sources = max([count if own or not size else count + 1 for count, own, size in devices])
-        return max(1, sources), max([size - own for _, own, size in devices])
+        sizes = self.wanted.sizes
+        sources = max([n if own or not size else n + 1 for n, own, size in zip(shards, mine, sizes, strict=True)])
+        return max(1, sources), max([size - own * whole for own, size in zip(mine, sizes, strict=True)])
 
     def _needed_by_groups(self, sharding: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
         """The same if a sum is still pending in the end: the devices that have parts of it must receive what they lack
@@ -165,5 +182,5 @@ class Bounds:
         group = axes_size(axis for axis, _ in self.target.partial)
         split = {a for axes in sharding.axes for a in axes}
         different = axes_size(axis for axis, _ in self.target.partial if axis in split)
-        mine = math.prod(map(min, local, self.local))
-        return -(-self.size // (mine * group)), max(0, self.size - different * mine) / group
+        mine = math.prod(map(min, local, self.wanted.local))
+        return -(-self.wanted.size // (mine * group)), max(0, self.wanted.size - different * mine) / group

@@ -39,7 +39,7 @@ class Resharder:
         self.steps_of = steps_of
         self.plans: dict[_Key, ReshardPlan] = {}
         self.bounds: dict[_Key, float] = {}
-        self.sampled = SampledDevices(sub_axes.all)
+        self.sampled: SampledDevices = SampledDevices(sub_axes.all) if steps_of is None else steps_of.sampled
 
     def plan(
         self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding

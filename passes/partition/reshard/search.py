@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 from ir.mesh import Axes, DimAxes, axes_size
@@ -38,7 +37,8 @@ class Search:
         self.wanted = {a: dim for dim, axes in enumerate(task.target.axes) for a in axes}
         self.room = room(task)
         self.bounds = bounds
-        self._found: dict[ClosedSharding, tuple[int, float]] = {}
+        self._sizes: dict[ClosedSharding, int] = {}
+        self._rests: dict[ClosedSharding, float] = {}
 
     def run(self, bound: float) -> ReshardPlan | None:
         """The cheapest path that was found on which no shard is larger than the larger of source and target.
@@ -54,22 +54,25 @@ class Search:
         visited = 0
         while heap and visited < MAX_STATES:
             _, _, seconds, sharding = heapq.heappop(heap)
-            size, rest = self._of(sharding)
-            if seconds > best[sharding] or seconds + rest >= bound:
+            if seconds > best[sharding] or seconds + self._rest(sharding) >= bound:
                 continue
             if sharding == self.target:
                 found, bound = self._plan(came), seconds
                 continue
             visited += 1
+            size = self._size(sharding)
             for step, after in self._steps(sharding):
                 known = min(bound, best.get(after, bound))
                 if seconds >= known:
                     continue
-                size_after, rest = self._of(after)
-                if size_after > self.room or seconds + rest >= bound:
+                size_after = self._size(after)
+                if size_after > self.room:
                     continue
                 spent, _ = step.cost_of_sizes(self.task, sharding, after, size, size_after)
-                if seconds + spent >= known or seconds + spent + rest >= bound:
+                if seconds + spent >= known:
+                    continue
+                rest = self._rest(after)
+                if seconds + spent + rest >= bound:
                     continue
                 total = seconds + (spent + step.shift_seconds(self.task, sharding, after))
                 if total < known and total + rest < bound:
@@ -78,14 +81,18 @@ class Search:
                     heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
         return found
 
-    def _of(self, sharding: ClosedSharding) -> tuple[int, float]:
-        """The bytes of a shard, and the least seconds from there to the target; no bound where a shard is too large."""
-        found = self._found.get(sharding)
+    def _size(self, sharding: ClosedSharding) -> int:
+        """The bytes of a shard."""
+        found = self._sizes.get(sharding)
         if found is None:
-            local = sharding.local_shape(self.shape)
-            size = math.ceil(self.task.itemsize * math.prod(local))
-            rest = self.bounds.least(sharding, local).seconds if size <= self.room else 0.0
-            found = self._found[sharding] = size, rest
+            found = self._sizes[sharding] = self.task.bytes_of(sharding)
+        return found
+
+    def _rest(self, sharding: ClosedSharding) -> float:
+        """The least seconds from there to the target."""
+        found = self._rests.get(sharding)
+        if found is None:
+            found = self._rests[sharding] = self.bounds.least(sharding).seconds
         return found
 
     def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> ReshardPlan:

@@ -116,6 +116,7 @@ class Step(ABC):
         """The shard after the step, from the shard `x` before it."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ReshardPlan:
     """Steps with the shardings that they lead to, their total time, and the bytes that the worst device receives."""

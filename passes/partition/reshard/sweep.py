@@ -41,6 +41,9 @@ ROUNDS = (2, 4, 16)
 
 def direct_plan(task: Task) -> ReshardPlan | None:
     """The plan; None if the two shardings' cuts of a dim have no common refinement."""
+    step = _only_step(task)
+    if step is not None and len(task.machine.links_of(step.communication[1])) < 2:
+        return ReshardPlan(((step, task.target),), *step.cost(task, task.source, task.target))
     ends = common_digits(task.sub_axes, task.shape, task.source, task.target)
     if ends is None:
         return None
@@ -52,6 +55,26 @@ def direct_plan(task: Task) -> ReshardPlan | None:
     if any(len(task.machine.links_of(step.communication[1])) > 1 for step, _ in options[0].steps):
         options.append(_Sweep(task, ends, by_link=True).run())
     return min(options, key=lambda plan: plan.seconds)
+
+
+def _only_step(task: Task) -> Step | None:
+    """The step that leads to the target by itself, along the minor axes of at most one dim, if there is one."""
+    source, target, parts = task.source, task.target, task.sub_axes.primes.split
+    changed = [d for d, (have, want) in enumerate(zip(source.axes, target.axes, strict=True)) if have != want]
+    if len(changed) > 1 or not set(source.partial).issuperset(target.partial):
+        return None
+    pending = [p for p in source.partial if p not in target.partial]
+    reduced = {a for a, _ in pending}
+    if not changed:
+        return Reduce(parts([a for a, _ in pending]), pending[0][1]) if pending else None
+    (dim,) = changed
+    have, want = source.axes[dim], target.axes[dim]
+    entering, leaving = want[len(have) :], have[len(want) :]
+    if want[: len(have)] == have:
+        if not pending:
+            return Slice(dim, parts(entering))
+        return ReduceScatter(parts(entering), pending[0][1], dim) if reduced == set(entering) else None
+    return Gather(dim, parts(leaving)) if have[: len(want)] == want and not pending else None
 
 
 @dataclass(eq=False)
