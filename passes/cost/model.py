@@ -117,8 +117,8 @@ def least_communication_seconds(machine: Machine, axes: Iterable[AxisRef], sourc
         most = sum(2 * reach.bandwidth * reach.stride for reach in reaches)
         latency = min((reach.latency for reach in reaches), default=0.0)
         return math.log2(sources) * latency + (nbytes / most if most else 0.0)
-    links = machine.links_of(axes)
-    latency, bandwidth = min(link.latency for link in links), max(link.bandwidth for link in links)
+    links = machine.links_of(axes) if machine.links else (machine.usual_link,)
+    latency, bandwidth = min([link.latency for link in links]), max([link.bandwidth for link in links])
     return math.log2(sources) * latency + nbytes / bandwidth
 
 

@@ -247,12 +247,11 @@ class Sides:
         """The factors of the dims of each tensor, without repetitions."""
         self.number = [self.different.index(tensor) for tensor in self.sides]
         """Which of them each tensor has."""
-        self.factors = [{f for dim in tensor for f in dim} for tensor in self.sides]
-        """The factors of each tensor's dims."""
+        others = [(f, factor) for f, factor in enumerate(q.rule.factors) if factor.kind is not FactorKind.PARALLEL]
         self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
-        self.special = {f for f, factor in enumerate(q.rule.factors) if factor.kind in ALONG or factor.has_candidates}
+        self.special = {f for f, factor in others if factor.kind in ALONG or factor.has_candidates}
         """The factors along which the op itself sends something."""
-        self.windows = [f for f, factor in enumerate(q.rule.factors) if factor.kind is FactorKind.WINDOW]
+        self.windows = [f for f, factor in others if factor.kind is FactorKind.WINDOW]
         self._tensors: tuple[_Operand | _Result, ...] = (*self._operands(), *self._results())
         self._known = [known.of(tensor) for tensor in self._tensors]
 

@@ -212,8 +212,9 @@ class StrategySelector:
             return False
         usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.items()}
         sizes: list[float] = []
-        for value, mine in zip(given.values, given.factors, strict=True):
-            parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
+        for value, tensor in zip(given.values, given.sides, strict=True):
+            mine = {f for dim in tensor for f in dim}
+            parts = math.prod([a.size for a, factors in usable.items() if not mine.isdisjoint(factors)])
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
         return candidate.seconds * (1 - CLOSE) <= given.seconds(parts, sizes)
