@@ -334,6 +334,8 @@ def _moved(
 ) -> Value:
     """`x` reshaped to `seen`, with dim `source` moved to position `target` among the others, then reshaped to
     `shape`."""
+    if source == target:
+        return reshaped(b, name, x, shape)
     order = [d for d in range(len(seen)) if d != source]
     order.insert(target, source)
     return rearranged(b, name, x, seen, order, shape)

@@ -1,34 +1,30 @@
 """Which factor of an op each mesh axis splits: the strategy with the least cost.
 
-The candidates come from existing shardings: those of the operands, and the propagated shardings of operands and
-results. Each sub-axis splits a factor that it splits in some of these shardings, stays with a pending reduction (where
-the op is linear), or splits nothing. The cost of a strategy is that of the op itself, of the reshards of its operands,
-and of those of its results.
+The candidates are the ways to split the op (`splits`), with the windowed einsums that replace them. The cost of a
+strategy is that of the op itself, of the reshards of its operands, and of those of its results.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
+from ir.mesh import Axes, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.ops.declaration import InKernels, TensorFactors
-from ir.program import Op
+from ir.ops.declaration import InKernels
 from ir.records import quickly_made
-from ir.sharding import ReductionKind, shard_size
+from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
-from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, is_aligned, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import ALONG, KnownSides, Move, Side, Sides, StrategyQuery
+from passes.partition.plan.splits import Options, Way, options_of, pending_groups, proposals_of, ways_to_split
 from passes.partition.plan.windowed_einsum import can_be_windowed, windowed_cost, windowed_einsums
-from passes.partition.registry import can_split_along, is_worth_writing, seconds_along
+from passes.partition.registry import seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import (
     ClosedShardings,
@@ -39,8 +35,6 @@ from passes.partition.strategy import (
 )
 from passes.sub_axes import SubAxes
 
-_SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
-_MAX_ASSIGNMENTS = 96
 CLOSE = 0.005
 """Strategies whose times differ by less count as equal, and the first of them is chosen. One that leaves a reduction
 pending comes before one that does it, because it may be shared later, unless nothing can be gained by that."""
@@ -48,32 +42,6 @@ pending comes before one that does it, because it may be shared later, unless no
 
 SecondsOf = Callable[[tuple[int, ...], float, ClosedSharding, ClosedSharding], float]
 """The time of a reshard, or a bound of it, of a tensor of that shape and element size from one sharding to another."""
-
-
-def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
-    """Whether the op can be split along that factor of one of its rules, if `axes` split its factors.
-
-    It cannot if that takes an exchange with more devices than is worth writing.
-    """
-    kind = rule.factors[factor].kind
-    if kind not in ALONG or not can_split_along(op, rule, factor):
-        return kind in _SPLITTABLE
-    dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
-    shardings = [ClosedSharding(d) for d in dims if d is not None]
-    known = len(shardings) == len(dims) and factor in axes
-    return not known or is_worth_writing(op, rule, factor, axes[factor], shardings)
-
-
-def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
-    """Whether under that rule the axes of an operand's dim can stay, or move to a dim that takes them over."""
-    tensor = rule.operands[operand]
-    if any(rule.factors[f].moves_to is not None for f in tensor[dim]):
-        return True
-    found = factors_of_dims(rule, tensor, split)
-    if not all(can_be_split(op, rule, f, found) for f in tensor[dim]):
-        return False
-    usable = dims_of_factors(rule, tensor, found)
-    return usable is not None and usable[dim][: len(split[dim])] == split[dim]
 
 
 class StrategySelector:
@@ -106,17 +74,17 @@ class StrategySelector:
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
         sides = Sides(q, self.sub_axes, self.machine, self.known)
-        proposals = list(self._proposals(q))
-        splits = self._splits(proposals, _options(q, proposals))
+        proposals = list(proposals_of(q))
+        splits = ways_to_split(proposals, options_of(q, proposals), self.sub_axes.rank)
         candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
         candidates += self._over_free_axes(q, sides, self._search(q))
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
-        proposals, sides = list(self._proposals(q)), Sides(q, self.sub_axes, self.machine, self.known)
-        options = _options(q, proposals)
-        others = self._candidates(q, sides, self._splits(proposals, options))
+        proposals, sides = list(proposals_of(q)), Sides(q, self.sub_axes, self.machine, self.known)
+        options = options_of(q, proposals)
+        others = self._candidates(q, sides, ways_to_split(proposals, options, self.sub_axes.rank))
         first = next(others)
         if not self._is_unbeaten(sides, options, first):
             return self._best_of(q, sides, [first, *others])
@@ -200,7 +168,7 @@ class StrategySelector:
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds <= most)
         return found[min(as_good, key=lambda i: (candidates[i].is_vain, i))]
 
-    def _is_unbeaten(self, given: Sides, options: _Options, candidate: _Candidate) -> bool:
+    def _is_unbeaten(self, given: Sides, options: Options, candidate: _Candidate) -> bool:
         """Whether no candidate can take less time than this one by enough to be preferred.
 
         That is so if it moves nothing, and each tensor is split over all axes that may split it, as with most ops.
@@ -236,7 +204,7 @@ class StrategySelector:
             return []
         have, rank = dict(best.factors), self.sub_axes.rank
         partial = {a for at in best.operands for a, _ in at.partial if a not in free}
-        through, splits = tuple(sorted(partial, key=lambda a: rank[a])), list[tuple[dict[int, Axes], Axes]]()
+        through, splits = tuple(sorted(partial, key=lambda a: rank[a])), list[Way]()
         for f, factor in enumerate(q.rule.factors):
             axes = (*have.get(f, ()), *free)
             adds_up = factor.kind is FactorKind.REDUCTION and factor.reduction is not None
@@ -244,89 +212,9 @@ class StrategySelector:
                 splits.append(({**have, f: axes}, through))
         return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
 
-    # Candidates.
-
-    def _splits(
-        self, proposals: Sequence[dict[int, Axes]], options: _Options
-    ) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
-        """Ways to split factors over axes, and the axes that stay partial; the most likely first."""
-        sub_axes = sorted(options, key=lambda a: self.sub_axes.rank[a])
-        if math.prod(len(options[a]) + 1 for a in sub_axes) > _MAX_ASSIGNMENTS:
-            partial = tuple(a for a in sub_axes if "partial" in options[a])
-            nothing: dict[int, Axes] = {}
-            for proposal in (*proposals, nothing):
-                yield proposal, ()
-                taken = {a for dim in proposal.values() for a in dim}
-                yield proposal, tuple(a for a in partial if a not in taken)
-            return
-        in_order: dict[tuple[int, Axes], Sequence[Axes]] = {}
-        for factors, through in _assignments(sub_axes, options):
-            if max(map(len, factors.values()), default=0) < 2:
-                yield factors, through
-                continue
-            orders: list[Sequence[Axes]] = []
-            for f, chosen in factors.items():
-                found = in_order.get((f, chosen))
-                if found is None:
-                    found = in_order[f, chosen] = self._orders(f, chosen, proposals)
-                orders.append(found)
-            for ordered in itertools.product(*orders):
-                yield dict(zip(factors, ordered, strict=True)), through
-
-    def _orders(self, f: int, chosen: Axes, proposals: Sequence[Mapping[int, Axes]]) -> Sequence[Axes]:
-        """The axes in each order in which a proposal has them."""
-        if len(chosen) == 1:
-            return (chosen,)
-        orders = (tuple([a for a in proposal.get(f, ()) if a in chosen]) for proposal in proposals)
-        found = dict.fromkeys(axes for axes in orders if len(axes) == len(chosen))
-        return tuple(found) or (tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a])),)
-
-    def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
-        """What the shardings mean for factors: those of operands that cost something elsewhere come first. The last
-        proposals are the same with axes of dims that need replication moved to others."""
-        sides = (*q.rule.operands, *q.rule.results)
-        in_order = sorted(range(len(q.known)), key=lambda i: q.recomputable[i] or bool(q.origins and q.origins[i]))
-        known = [(sides[i], sharding.axes) for i in in_order for sharding in q.known[i]]
-        wanted = zip(sides, [sharding.axes for sharding in (*q.wanted_operands, *q.wanted_results)], strict=True)
-        tensors = list(dict.fromkeys([*known, *wanted]))
-        said = [factors_of_dims(q.rule, tensor, axes) for tensor, axes in tensors]
-        fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
-        for key, found in {tuple(found.items()): found for found in said}.items():
-            fitting[key] = {f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)}
-        usable = [fitting[tuple(found.items())] for found in said]
-        moved = [
-            self._moved(q.rule, tensor, found, fit)
-            for (tensor, _), found, fit in zip(tensors, said, usable, strict=True)
-            if len(fit) < len(found)
-        ]
-        seen: list[dict[int, Axes]] = []
-        for proposal in (*usable, *moved):
-            if proposal and proposal not in seen:
-                seen.append(proposal)
-                yield proposal
-
-    @staticmethod
-    def _moved(
-        rule: FactorRule, tensor: TensorFactors, found: Mapping[int, Axes], fitting: Mapping[int, Axes]
-    ) -> dict[int, Axes]:
-        """The axes with those of factors that cannot be split moved to the tensor's largest parallel dim, if it can
-        take them.
-
-        An all_to_all moves them there, and another one back: a pencil decomposition.
-        """
-        stuck = tuple(a for f, axes in found.items() if f not in fitting for a in axes)
-        free = [d[0] for d in tensor if len(d) == 1 and rule.factors[d[0]].kind is FactorKind.PARALLEL]
-        if not stuck or not free:
-            return {}
-        largest = max(free, key=lambda f: rule.factors[f].size)
-        axes = (*fitting.get(largest, ()), *stuck)
-        return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
-
     # Costs.
 
-    def _candidates(
-        self, q: StrategyQuery, sides: Sides, splits: Iterable[tuple[dict[int, Axes], Axes]]
-    ) -> Iterator[_Candidate]:
+    def _candidates(self, q: StrategyQuery, sides: Sides, splits: Iterable[Way]) -> Iterator[_Candidate]:
         """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
         be boxes, and those whose reductions would not commute with the op, are left out."""
         count = len(q.op.operands)
@@ -334,7 +222,7 @@ class StrategySelector:
         loops = self.options.windowed_einsum != "never" and can_be_windowed(q.op)
         ready = [_split_ones((*known, wanted)) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         for factors, through in splits:
-            for group, pending in _groups(q, through):
+            for group, pending in pending_groups(q, through):
                 placed = sides.under(factors, group, pending)
                 if placed is None:
                     continue
@@ -458,56 +346,6 @@ class StrategySelector:
         best = min(best, self._from_origins(move, self._planned_seconds))
         move.cheapest = best, cheapest
         return move.cheapest
-
-
-_Options = Mapping[AxisRef, Sequence[int | str]]
-"""What each axis can do: split one of several factors, or stay "partial"."""
-
-
-def _options(q: StrategyQuery, proposals: Iterable[Mapping[int, Axes]]) -> _Options:
-    """The factors that each axis splits in some proposal, and whether a reduction over it can stay pending."""
-    found: dict[AxisRef, dict[int | str, None]] = {}
-    for proposal in proposals:
-        for f, axes in proposal.items():
-            for axis in axes:
-                found.setdefault(axis, {})[f] = None
-    for _, kinds in _pending(q):
-        for axis in kinds:
-            found.setdefault(axis, {})["partial"] = None
-    return {axis: tuple(chosen) for axis, chosen in found.items()}
-
-
-def _assignments(sub_axes: Sequence[AxisRef], options: _Options) -> Iterator[tuple[dict[int, Axes], Axes]]:
-    """What these axes can do together: the factors that they split, and the axes that stay partial."""
-    if not sub_axes:
-        yield {}, ()
-        return
-    *others, last = sub_axes
-    for factors, through in _assignments(others, options):
-        for where in options[last]:
-            if isinstance(where, int):
-                yield {**factors, where: (*factors.get(where, ()), last)}, through
-            else:
-                yield factors, (*through, last)
-        yield factors, through
-
-
-def _pending(q: StrategyQuery) -> Iterator[tuple[Sequence[int], dict[AxisRef, ReductionKind]]]:
-    """The operands with whose reductions the op commutes, in groups, and those reductions that some of them has
-    pending."""
-    for linearity in OPS[q.op.name].linearity(q.op):
-        parts = (part for position in linearity.group for sharding in q.known[position] for part in sharding.partial)
-        yield linearity.group, {a: kind for a, kind in parts if kind in linearity.kinds}
-
-
-def _groups(q: StrategyQuery, through: Axes) -> Iterator[tuple[Sequence[int], Partial]]:
-    """The groups of operands whose reductions can stay pending over these axes, and those reductions."""
-    if not through:
-        yield (), ()
-        return
-    for group, kinds in _pending(q):
-        if all(a in kinds for a in through):
-            yield group, tuple((a, kinds[a]) for a in through)
 
 
 def _split_ones(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]:

@@ -13,7 +13,7 @@ from ir.program import Op, Value
 from passes.factors import other_rules
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.partitioned_value import PartitionedValue
-from passes.partition.plan.strategies import can_stay_split
+from passes.partition.plan.splits import can_stay_split
 from passes.partition.plan.values import Values
 from passes.partition.strategy import Strategy
 from passes.signatures import signature_of

@@ -42,6 +42,17 @@ def test_gathers_along_any_dims_are_one() -> None:
     )
 
 
+def test_scalars_are_joined() -> None:
+    text = """
+        mesh (x=4)
+        mesh other (y=4) devices=[3, 1, 2, 0]
+        def main(a: f32[]{partial: sum y}, b: f32[]{partial: sum y}) -> (
+            c: f32[]{partial: sum x}, d: f32[]{partial: sum x}) {
+          return a, b
+        }"""
+    assert sent(text) == [("collective_permute", 8, 1)]
+
+
 def test_copies_that_take_longer_than_a_message_are_not_made() -> None:
     """On TPUs, whose copies take about a microsecond however small; what that is counts, not which machine it is."""
     program, slow = spmdc.parse(GATHERED), spmdc.machine("tpu-v5p")

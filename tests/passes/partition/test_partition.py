@@ -10,7 +10,8 @@ import pytest
 import spmdc
 from ir.program import all_ops
 from passes.partition.plan.sides import Sides, StrategyQuery
-from passes.partition.plan.strategies import StrategySelector, _Candidate, _Options
+from passes.partition.plan.splits import Options
+from passes.partition.plan.strategies import StrategySelector, _Candidate
 from passes.partition.strategy import Strategy
 from spmdc.testing import check_equivalence
 
@@ -501,7 +502,7 @@ def test_an_op_that_lies_as_it_should_is_split_as_if_all_ways_had_been_compared(
     found = spmdc.partition(program).text()
     answers: list[bool] = []
 
-    def never(selector: StrategySelector, sides: Sides, options: _Options, candidate: _Candidate) -> bool:
+    def never(selector: StrategySelector, sides: Sides, options: Options, candidate: _Candidate) -> bool:
         answers.append(is_unbeaten(selector, sides, options, candidate))
         return False
 
