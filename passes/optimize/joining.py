@@ -76,7 +76,7 @@ def is_small(machine: Machine, op: Op) -> bool:
 
 
 def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
-    kinds = [_kind(op) for op in ops if _is_candidate(machine, op)]
+    kinds = [kind_of(op) for op in ops if _is_candidate(machine, op)]
     return len(kinds) > len(set(kinds))
 
 
@@ -88,7 +88,7 @@ def _is_candidate(machine: Machine, op: Op) -> bool:
     return is_round(op) or (op.cause is not None and op.cause.is_decided and is_small(machine, op))
 
 
-def _kind(op: Op) -> object:
+def kind_of(op: Op) -> object:
     """A key that is equal for collectives that differ only in the dims of their parts, or in which devices send to
     which."""
     if is_round(op):
@@ -148,7 +148,7 @@ def _sent(graph: Graph, context: _Context) -> Iterator[_Message]:
         while ready:
             op = ready.pop()
             if _is_candidate(context.machine, op):
-                kind = _kind(op)
+                kind = kind_of(op)
                 waiting.setdefault(kind, []).append(op)
                 due.setdefault(latest[op], []).append(kind)
             elif communicates(op, context.communicating):

@@ -49,8 +49,8 @@ _FEW_TERMS = 64
 
 def _is_slower_transposed(product: Op) -> bool:
     """Whether the product of the operands in the other order takes longer than a transpose. XLA's CPU backend calls its
-    library if the first operand is summed along its last dim, and else is fast only if the second is wide. It reorders
-    the operands of products that are matrices."""
+    library if the first operand is summed along its last dim, and else is fast only if the second is wide. Products of
+    other ranks than 2 are computed transposed without reordering, in loops."""
     if product.result.type.rank != 2:
         return True
     lhs, rhs = (x.type for x in product.operands)

@@ -82,7 +82,8 @@ def exchanged(x: jax.Array, axes: str | tuple[str, ...], devices: int, split: in
 def gathered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int) -> jax.Array:
     """What `lax.all_gather` makes along a dim, tiled, gathered along a first one and moved to its place.
 
-    It is moved as one of three dims: XLA's CPU backend computes the place of each element, from as many as there are.
+    Dims before and after are merged first, so that three dims are transposed: XLA's CPU backend computes each element's
+    place from all dims.
     """
     gather: Any = lax.all_gather
     arrived = gather(lax.reshape(x, (1, x.size)), axes, axis=0, tiled=True, to="invarying")

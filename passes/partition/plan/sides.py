@@ -243,10 +243,10 @@ class Sides:
         self.given = len(q.op.operands)
         self.values = (*q.op.operands, *q.op.results)
         self.sides = (*q.rule.operands, *q.rule.results)
-        self.different = tuple(dict.fromkeys(self.sides))
-        """The factors of the dims of each tensor, without repetitions."""
-        self.number = [self.different.index(tensor) for tensor in self.sides]
-        """Which of them each tensor has."""
+        self.distinct = tuple(dict.fromkeys(self.sides))
+        """The factors of the tensors' dims, each list once."""
+        self.which = [self.distinct.index(tensor) for tensor in self.sides]
+        """Which of these lists each tensor has."""
         others = [(f, factor) for f, factor in enumerate(q.rule.factors) if factor.kind is not FactorKind.PARALLEL]
         self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
         self.special = {f for f, factor in others if factor.kind in ALONG or factor.has_candidates}
@@ -283,14 +283,14 @@ class Sides:
         if len(partial) > 1 and len({kind for _, kind in partial}) > 1:
             return None
         dims: list[DimAxes] = []
-        for tensor in self.different:
+        for tensor in self.distinct:
             found = dims_of_factors(self.q.rule, tensor, factors)
             if found is None:
                 return None
             dims.append(found)
-        splits = [(dims[k], () if i < self.given else partial) for i, k in enumerate(self.number)]
+        splits = [(dims[k], () if i < self.given else partial) for i, k in enumerate(self.which)]
         for i in group:
-            splits[i] = dims[self.number[i]], pending
+            splits[i] = dims[self.which[i]], pending
         return [self._side(i, split) for i, split in enumerate(splits)]
 
     def _partial(self, factors: Mapping[int, Axes], pending: Partial) -> Partial:
@@ -301,6 +301,7 @@ class Sides:
 
     def side(self, i: int, sharding: ClosedSharding) -> Side:
         """The tensor of that number in that sharding, which is on the home mesh."""
+        assert sharding.order is None, sharding
         return self._side(i, (sharding.axes, sharding.partial))
 
     def _side(self, i: int, at: _Split) -> Side:

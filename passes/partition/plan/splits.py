@@ -151,7 +151,7 @@ def _orders(
 
 
 def _assignments(sub_axes: Sequence[AxisRef], options: Options) -> Iterator[Way]:
-    """What these axes can do together: the factors that they split, and the axes that stay partial."""
+    """What these axes can do together. Several ways may share one mapping of factors."""
     if not sub_axes:
         yield {}, ()
         return

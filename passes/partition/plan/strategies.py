@@ -220,7 +220,7 @@ class StrategySelector:
         count = len(q.op.operands)
         rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
         loops = self.options.windowed_einsum != "never" and can_be_windowed(q.op)
-        ready = [_split_ones((*known, wanted)) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+        ready = [_that_split((*known, wanted)) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
         for factors, through in splits:
             for group, pending in pending_groups(q, through):
                 placed = sides.under(factors, group, pending)
@@ -348,7 +348,7 @@ class StrategySelector:
         return move.cheapest
 
 
-def _split_ones(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]:
+def _that_split(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]:
     """Those that split some dim, without repetitions."""
     return [sharding for sharding in dict.fromkeys(shardings) if any(sharding.axes)]
 

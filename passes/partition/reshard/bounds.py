@@ -99,8 +99,8 @@ class SampledDim:
 
 
 class Wanted:
-    """What the sampled devices have of a tensor in the end: of each dim, the shape of a shard, and its size; without
-    padding, `sizes`."""
+    """What the sampled devices want of a tensor: its `dims`; `local` and `size`, a padded shard's shape and number of
+    elements; and `sizes`, the number that each device has without padding."""
 
     def __init__(self, dims: Sequence[SampledDim], local: tuple[int, ...]) -> None:
         self.dims = dims

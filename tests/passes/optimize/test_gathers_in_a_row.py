@@ -51,6 +51,16 @@ def test_they_are_joined_with_others_whatever_the_order_of_their_dims() -> None:
     assert one.reason.startswith("4 in one: [x, y] -> [-, y], result c of main")
 
 
+def test_gathers_that_share_messages_with_others_stay_as_they_are() -> None:
+    text = """
+        mesh (x=2, y=4)
+        def main(a: f32[6@x, 8@y], b: f32[10@x, 8@y], c: f32[8@y, 5]) -> (
+            d: f32[6, 8]{replicated}, e: f32[10, 8@y], f: f32[8, 5]{replicated}) {
+          return a, b, c
+        }"""
+    assert sent(text) == [("all_gather", "x", 4 * (6 + 10)), ("all_gather", "y", 4 * 3 * (12 + 10))]
+
+
 def test_what_is_needed_in_between_is_gathered_twice() -> None:
     text = """
         mesh (x=2, y=4)
