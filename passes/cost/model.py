@@ -148,6 +148,8 @@ UNKNOWN_TRIPS = 10
 """The trip count assumed for a loop whose trip count is not known."""
 LOOP_HOIST_WEIGHT = 1 / UNKNOWN_TRIPS
 """The weight of an op in front of such a loop, relative to one in its body."""
+ROUNDING = 1 + 1e-9
+"""The ratio up to which sums of the same costs may differ by the order of addition alone."""
 
 
 def trips_of(op: Op) -> int:

@@ -24,12 +24,9 @@ from ir.ops.collective import axes_attr, collective_group
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, all_regions, values_within
 from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds, memory_seconds, sent_bytes
+from passes.cost.model import ROUNDING, communication_seconds, memory_seconds, sent_bytes
 from passes.optimize.joining import is_small, joined_cause, kind_of, rearranged, reshaped
 from passes.rewrite import map_program
-
-_ROUNDING = 1 + 1e-9
-"""The relative difference between sums of seconds that is due to the order of addition only."""
 
 Chain = tuple[Op, ...]
 """Gathers, of which each is of the result of the one before, in order."""
@@ -58,9 +55,8 @@ def _chains(program: Program, machine: Machine) -> Mapping[Op, Chain]:
         found: dict[Op, Chain] = {}
         for op in region.ops:
             if op.name == "all_gather" and op.cause is not None and op.cause.is_decided and is_small(machine, op):
-                before = uses.makers.get(op.operands[0])
-                is_chained = before in found and uses.count(op.operands[0]) == 1
-                found[op] = (*found.pop(before), op) if before is not None and is_chained else (op,)
+                before = uses.makers.get(op.operands[0]) if uses.count(op.operands[0]) == 1 else None
+                found[op] = (*(found.pop(before, ()) if before is not None else ()), op)
         chains.update((chain[-1], chain) for chain in _apart(found.values(), machine))
     return chains
 
@@ -93,7 +89,7 @@ def _is_as_fast(machine: Machine, chain: Chain) -> bool:
     if machine.network:
         launches = machine.kernels.launch if machine.kernels is not None else 0.0
         together += launches + memory_seconds(machine, 2 * chain[-1].result.type.nbytes)
-    return together <= apart * _ROUNDING
+    return together <= apart * ROUNDING
 
 
 def _at_once(program: Program, chain: Chain, names: Names) -> Iterator[Op]:

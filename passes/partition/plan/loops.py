@@ -28,7 +28,7 @@ from ir.closure import reached
 from ir.ops.control import is_manual
 from ir.ops.layout import is_annotation
 from ir.program import Op, Region, Value, called_in, values_within, walk
-from passes.cost.model import UNKNOWN_TRIPS, trips_of
+from passes.cost.model import ROUNDING, UNKNOWN_TRIPS, trips_of
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.draft import TooSlowError
 from passes.partition.plan.loop_linearity import LinearParts
@@ -40,8 +40,6 @@ from passes.partition.plan.trial import Trial
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 _FEW_TRIPS = 2
 """How often a loop of unknown length runs at least, for what is received once for all iterations to be worth it."""
-_ROUNDING = 1 + 1e-9
-"""The relative difference between sums of seconds that is due to the order of addition only."""
 
 Carried = Mapping[int, ClosedSharding]
 """The sharding of each carried value, by its number."""
@@ -278,7 +276,7 @@ def _try(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float 
 def _better(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt, share: float = 1.0) -> _Attempt:
     """The loop planned in this way, if that takes less time than this share of that of the best so far."""
     limit = best.seconds * share * (1 - CLOSE)
-    new = _try(p, b, op, choice, limit * _ROUNDING)
+    new = _try(p, b, op, choice, limit * ROUNDING)
     return new if new is not None and new.seconds < limit else best
 
 

@@ -173,7 +173,7 @@ class _Operand:
     origins: tuple[Origin, ...]
     identity_of: ReductionKind | None
 
-    def move(self, sharding: ClosedSharding, _: int) -> Move | None:
+    def move(self, sharding: ClosedSharding) -> Move | None:
         """The reshard to that sharding."""
         if self.recomputable and (sharding.is_plain or self._is_identity(sharding)):
             return None
@@ -200,15 +200,16 @@ class _Result:
     remains: float
     joins: ClosedSharding | None
 
-    def move(self, sharding: ClosedSharding, nbytes: int) -> Move | None:
-        """The reshard from that sharding, in which shards have that many bytes."""
+    def move(self, sharding: ClosedSharding) -> Move | None:
+        """The reshard from that sharding."""
         wanted = self.wanted
         if not self.is_used or (self.joins is not None and _is_added_in_place(sharding, self.joins)):
             return None
         share = 1.0
         # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
         if self.remains != 1 and not sharding.partial:
-            share = self.remains if nbytes >= local_bytes(self.shape, self.itemsize, wanted) else 1.0
+            made, needed = (local_bytes(self.shape, self.itemsize, at) for at in (sharding, wanted))
+            share = self.remains if made >= needed else 1.0
         at_once = self.summed if sharding.partial and not wanted.partial else 1
         return Move(self.shape, self.itemsize, (sharding,), wanted, share / at_once, False, sharding == wanted)
 
@@ -309,7 +310,7 @@ class Sides:
         if found is None:
             tensor, sharding = self._tensors[i], ClosedSharding(*at)
             nbytes = local_bytes(tensor.shape, tensor.itemsize, sharding)
-            found = self._known[i][at] = Side(sharding, nbytes, tensor.move(sharding, nbytes))
+            found = self._known[i][at] = Side(sharding, nbytes, tensor.move(sharding))
         return found
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ir.mesh import Mesh
 from passes.cost.machine import Machine
+from passes.cost.model import ROUNDING
 from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_sharding
 from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
 from passes.partition.reshard.moves import Reorder
@@ -24,7 +25,6 @@ from passes.sub_axes import SubAxes
 
 _CLOSE = 0.02
 """A plan whose time exceeds the least by at most this fraction is not compared with others."""
-_ROUNDING = 1e-9
 _IN_PLACE = ReshardPlan()
 _Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
@@ -143,7 +143,7 @@ class Resharder:
 
 def _is_unbeaten(plan: ReshardPlan, least: Least) -> bool:
     """Whether no plan receives fewer bytes, or takes much less time."""
-    return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
+    return plan.received <= least.received * ROUNDING and plan.seconds * (1 - _CLOSE) <= least.seconds
 
 
 def _is_sparse(shape: Sequence[int], sharding: ClosedSharding) -> bool:
