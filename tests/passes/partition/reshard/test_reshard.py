@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bounds import reshard_lower_bound
 from drawn import examples
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reshards import every_place, reshard_program
 
@@ -19,19 +19,21 @@ import spmdc
 from ir.builder import RegionBuilder
 from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
-from ir.sharding import Sharding
+from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType, f32
 from passes.cost.machine import TPU_V3, Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.functions import plan_program
 from passes.partition.plan.planner import Planner
+from passes.partition.reshard import sweep
 from passes.partition.reshard.local_steps import Slice
 from passes.partition.reshard.moves import AllToAll, Gather, Permute
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import Step, Task
+from passes.partition.reshard.sweep import direct_plan
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes
 from spmdc.api import PartitionedProgram, partition
@@ -90,6 +92,33 @@ def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out
     machine = machine.laid_out([mesh])
     least = Resharder(sub_axes, machine).least_seconds(shape, 4, source, target)
     assert least <= Resharder(sub_axes, machine).plan(shape, 4, source, target).seconds * (1 + 1e-9)
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_a_reshard_of_one_step_is_planned_as_by_the_sweep(data: st.DataObject) -> None:
+    mesh = data.draw(meshes(max_devices=24))
+    divided = data.draw(divisions(mesh))
+    shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 3, 7, 8, 48)), min_size=1, max_size=3)))
+    drawn = data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided))
+    sub_axes = find_sub_axes(reshard_program(shape, drawn, Sharding.replicate(mesh, len(shape))))
+    fine = replace(closed_sharding_of(drawn, sub_axes), order=None)
+    dim = data.draw(st.integers(0, len(shape) - 1))
+    axes = fine.axes[dim]
+    coarse = fine.with_dim(dim, axes[: data.draw(st.integers(0, len(axes)))])
+    kind: ReductionKind = fine.partial[0][1] if fine.partial else "sum"
+    owed = [*fine.partial, *((axis, kind) for axis in axes[len(coarse.axes[dim]) :])]
+    pending = replace(coarse, partial=tuple(sorted(owed, key=lambda part: sub_axes.rank[part[0]])))
+    ends = (fine, coarse), (coarse, fine), (pending, fine), (fine, fine.without_partial())
+    source, target = data.draw(st.sampled_from(ends))
+    assume(source != target)
+    task = Task(TPU_V3, sub_axes, shape, 4, source, target)
+    direct = direct_plan(task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "_only_step", lambda _: None)
+        swept = direct_plan(task)
+    assert direct is not None
+    assert direct == swept
 
 
 def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
