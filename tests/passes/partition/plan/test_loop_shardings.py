@@ -403,7 +403,7 @@ def test_a_trial_that_is_given_up_would_not_have_been_kept(text: str, monkeypatc
     soon = spmdc.plan(program).text()
     given_up = len(planned)
     planned.clear()
-    monkeypatch.setattr(loops, "_ROUNDING", 1e30)
+    monkeypatch.setattr(loops, "ROUNDING", 1e30)
     assert spmdc.plan(program).text() == soon
     assert given_up < len(planned)
 
