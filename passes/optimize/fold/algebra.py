@@ -39,6 +39,21 @@ def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
     return not value.dtype.is_float or math.copysign(1, number) == math.copysign(1, zero)
 
 
+@RULES.of("reduce")
+def _sum_of_negated(r: Rewriter, op: Op) -> Value | None:
+    """The sum of negated numbers is the sum of the numbers, taken from 0.0: no sum that begins with 0.0 is -0.0, nor is
+    what is taken from it. JAX's derivative of a difference is negated, and then often summed. If the sum is one over
+    devices, backends fuse what is behind it with its uses, and a negation before it with nothing."""
+    dtype = op.result.dtype
+    if op.attrs["kind"] != "sum" or len(op.operands) != 1 or not dtype.is_float or dtype.bits < 16:
+        return None
+    negation = r.maker(op.operands[0], "negate")
+    if negation is None:
+        return None
+    total = r.write("reduce", *negation.operands, **op.attrs)
+    return r.write("subtract", r.full(0.0, op.result.type), total)
+
+
 @RULES.of("multiply")
 def _multiply(r: Rewriter, op: Op) -> Value | None:
     """Multiplication by 1 is no identity for complex numbers: the other products of the parts may be NaN."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from drawn import examples
 from hypothesis import given, settings
@@ -136,6 +137,18 @@ def test_which_part_of_an_extreme_a_value_is_is_counted(
         }}
     """)
     assert [op.attrs["direction"] for op in all_ops(after) if op.name == "compare"] == compared
+
+
+@pytest.mark.parametrize("type", ["f32[3, 5]", "f64[3, 5]", "f32[0, 5]"])
+def test_negated_numbers_are_summed_and_then_negated(type: str) -> None:
+    """Signs of zeros included: a sum begins with 0.0, and what is taken from that is no -0.0."""
+    text = f"mesh (d=1)\ndef main(x: {type}) -> (y: {type[:-6]}[5]) {{\n  return sum(-x, dim=0)\n}}\n"
+    assert ops(simplified(text)) == ["reduce", "constant", "subtract"]
+    program = spmdc.parse(text)
+    for zero in (0.0, -0.0):
+        zeros = np.full(program.main.params[0].shape, zero, program.main.params[0].dtype.numpy)
+        (want,), (got,) = spmdc.evaluate(program, zeros), spmdc.evaluate(simplify(program), zeros)
+        assert same_bits(want, got)
 
 
 _FOLDED = {
