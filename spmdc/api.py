@@ -227,10 +227,11 @@ class PartitionedProgram:
         has fewer devices than the mesh, E518 if it does not compile the program, E101 for a name that is no argument.
         """
         # Imported late, as jax is.
-        from spmdc.compiled import compile_for
+        from spmdc.compiled import compile_for, placed_on
 
         program = self.with_even_results().program
-        return compile_for(program, target, _positions(program, donate))
+        placed = placed_on(target, program, self.options.machine)
+        return compile_for(program, target, _positions(program, donate), placed)
 
     def to_jax(
         self, devices: Sequence[jax.Device] | None = None, *, donate: str | Sequence[str] = ()

@@ -17,6 +17,7 @@ from ir.program import Op, Program
 from ir.records import as_json
 from lowering.jax.running import compile_donating
 from lowering.jax.topologies import devices_of, libtpu_version, parse_target
+from passes.cost.machine import Machine, machine
 from spmdc.reports.collectives import executions_of
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
@@ -116,15 +117,27 @@ class CompiledProgram:
         return dict(found.most_common())
 
 
-def compile_for(program: Program, target: str, donate: Sequence[int] = ()) -> CompiledProgram:
+def placed_on(target: str, program: Program, planned_for: Machine) -> tuple[int, ...] | None:
+    """The layout of the program's mesh on the target that its plan counts on: `placed` of `order_of`. None if it was
+    planned for another machine."""
+    tpus = parse_target(target)
+    if tpus is None or planned_for != machine(str(tpus)):
+        return None
+    placement = planned_for.laid_out(program.meshes).placement
+    return None if placement is None else placement.device_order(program.mesh)
+
+
+def compile_for(
+    program: Program, target: str, donate: Sequence[int] = (), placed: Sequence[int] | None = None
+) -> CompiledProgram:
     """The SPMD program as compiled for a target: TPUs, which need not exist, as tpu-v3:4x4, or the host's "cpu".
-    Results reuse the memory of the arguments at positions `donate`.
+    Results reuse the memory of the arguments at positions `donate`. The mesh is laid out as `placed` (`order_of`).
 
     Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has fewer devices than the mesh, E518
     if its compiler does not compile the program, such as one that takes more memory than there is.
     """
     tpus = parse_target(target)
-    devices = None if tpus is None else devices_of(tpus, program.mesh)
+    devices = None if tpus is None else devices_of(tpus, program.mesh, placed)
     executable = compile_donating(program, devices, donate)
     compiler = f"jaxlib {metadata.version('jaxlib')}" if tpus is None else f"libtpu {libtpu_version()}"
     start = time.perf_counter()

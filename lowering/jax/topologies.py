@@ -10,6 +10,7 @@ import difflib
 import functools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
@@ -61,15 +62,17 @@ def parse_target(text: str) -> Target | None:
     return Target(generation, tuple(map(int, layout.split("x"))))
 
 
-def devices_of(target: Target, mesh: Mesh) -> list[jax.Device]:
+def devices_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) -> list[jax.Device]:
     """The devices of the target, in the order of the mesh's device ids: `topology_devices` in `order_of`."""
     found = topology_devices(target)
-    return [found[i] for i in order_of(target, mesh)]
+    return [found[i] for i in order_of(target, mesh, placed)]
 
 
-def order_of(target: Target, mesh: Mesh) -> list[int]:
-    """The target's device for each device id of the mesh. If the mesh has no ids and takes all devices, its axes are
-    laid out along rings of the topology, except on v4 chips with two devices, which JAX does not lay out.
+def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) -> list[int]:
+    """The target's device for each device id of the mesh. If the mesh has no ids and takes all devices, several axes
+    are laid out as `placed`, which has for each position of the mesh the number of a device, row-major in x, y, z and
+    the core of a chip. Otherwise, and without it, JAX lays them out: one axis along a ring; several along the same
+    one, if there are 8 devices. v4 chips with two devices JAX does not lay out.
 
     Raises SpmdcError: E517 without libtpu, E516 if the mesh has more devices, or libtpu knows no such topology.
     """
@@ -80,17 +83,23 @@ def order_of(target: Target, mesh: Mesh) -> list[int]:
             f"{target} has {len(found)} devices, and the mesh ({mesh}) has {mesh.size}",
             help="give the mesh other sizes (--devices, --mesh), or the target other chips",
         )
-    if mesh.devices is not None or len(found) > mesh.size or target.generation == "v4":
+    if mesh.devices is not None or len(found) > mesh.size:
+        return list(range(mesh.size))
+    if placed is not None and sum(size > 1 for size in mesh.shape) > 1:
+        places: list[Any] = list(found)
+        in_rows = sorted(range(len(found)), key=lambda i: (*places[i].coords, places[i].core_on_chip))
+        return [in_rows[number] for number in placed]
+    if target.generation == "v4":
         return list(range(mesh.size))
     laid: np.ndarray[Any, Any] = mesh_utils.create_device_mesh(mesh.shape, found, allow_split_physical_axes=True)
     position = {device.id: i for i, device in enumerate(found)}
     return [position[device.id] for device in laid.flat]
 
 
-def places_of(target: Target, mesh: Mesh) -> list[tuple[int, ...]]:
+def places_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) -> list[tuple[int, ...]]:
     """The position in the target of the device at each position of the mesh: x, y and z of its chip, and the core."""
     found: Any = topology_devices(target)
-    order = order_of(target, mesh)
+    order = order_of(target, mesh, placed)
     return [(*found[order[i]].coords, found[order[i]].core_on_chip) for i in mesh.device_ids]
 
 

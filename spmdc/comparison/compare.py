@@ -144,11 +144,13 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
     return compiled.text, notes
 
 
-def compiled_by_xla(program: Program, target: str = "cpu") -> tuple[Compiled, tuple[str, ...]]:
-    """An annotated program compiled by XLA for a target (`lowering.jax.topologies`), and what JAX cannot express of
-    it."""
+def compiled_by_xla(
+    program: Program, target: str = "cpu", placed: Sequence[int] | None = None
+) -> tuple[Compiled, tuple[str, ...]]:
+    """An annotated program compiled by XLA for a target (`lowering.jax.topologies`), on which its mesh is laid out as
+    `placed` (`order_of`), and what JAX cannot express of it."""
     _XLA_PROCESS.start()  # While it starts, the job is written.
-    job, notes = xla_job(with_functions(program), target)
+    job, notes = xla_job(with_functions(program), target, placed)
     compiled = compile_with_xla(job)
     if compiled.has_whole_ends:
         notes.append(_WHOLE_ENDS)
@@ -171,7 +173,9 @@ def compile_with_xla(job: Job) -> Compiled:
     raise error("E515", f"XLA {_ENDS[outcome]} the program: {last_words(made)}", help=_OUR_SIDE)
 
 
-def xla_job(program: Program, target: str = "cpu", *, keeps_bf16: bool = False) -> tuple[Job, list[str]]:
+def xla_job(
+    program: Program, target: str = "cpu", placed: Sequence[int] | None = None, *, keeps_bf16: bool = False
+) -> tuple[Job, list[str]]:
     """The job of compiling a program with XLA, and what JAX cannot express of it. The host's CPU cannot multiply bf16,
     and gets f16 unless the job `keeps_bf16`. Raises SpmdcError (E301, E412, E502, and for the target E516, E517)."""
     if has_manual(program):
@@ -195,7 +199,7 @@ def xla_job(program: Program, target: str = "cpu", *, keeps_bf16: bool = False) 
     ends, ids = (*params, *program.main.results), program.mesh.device_ids
     is_changed = tpus is None and not keeps_bf16
     sent_as = _SENT_AS if is_changed else {}
-    order = range(program.mesh.size) if tpus is None else order_of(tpus, program.mesh)
+    order = range(program.mesh.size) if tpus is None else order_of(tpus, program.mesh, placed)
     outside = tuple(map(annotated.outside, ends))
     before = tuple(map(annotated.inside, params))
     within = tuple(annotated.spec(annotation.sharding, closed=False) for annotation in annotations)

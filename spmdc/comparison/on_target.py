@@ -18,6 +18,7 @@ from passes.cost.machine import machine
 from passes.cost.network import NetworkDim, Place, network_seconds, permute_seconds, reaches_among
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.compare import compiled_by_xla
+from spmdc.compiled import placed_on
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, received_by_the_worst
 from spmdc.reports.optimised_module import read_module
@@ -71,9 +72,10 @@ def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComp
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     ours = partitioned.compile(target)
-    theirs, notes = compiled_by_xla(partitioned.source, target)
+    placed = placed_on(target, partitioned.program, partitioned.options.machine)
+    theirs, notes = compiled_by_xla(partitioned.source, target, placed)
     module = read_module(theirs.text)
-    timed = _timed(parse_target(target), partitioned.program.mesh)
+    timed = _timed(parse_target(target), partitioned.program.mesh, placed)
     cycles = sum(i.estimated_cycles * count for _, i, count in module.executed())
     return TargetComparison(
         target,
@@ -83,14 +85,16 @@ def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComp
     )
 
 
-def _timed(target: Target | None, mesh: Mesh) -> Callable[[float, DeviceMemory, int, tuple[XlaCollective, ...]], Side]:
+def _timed(
+    target: Target | None, mesh: Mesh, placed: Sequence[int] | None
+) -> Callable[[float, DeviceMemory, int, tuple[XlaCollective, ...]], Side]:
     """A function that makes a side from the figures of the target's compiler."""
     if target is None:
         return lambda seconds, memory, cycles, collectives: Side(seconds, memory, cycles, collectives, 0.0, 0.0)
     reckoned = machine(str(target))
     dims = reckoned.network
     coordinates = [_COORDINATES.index(dim.name) for dim in dims]
-    places = [tuple(place[i] for i in coordinates) for place in places_of(target, mesh)]
+    places = [tuple(place[i] for i in coordinates) for place in places_of(target, mesh, placed)]
 
     def side(seconds: float, memory: DeviceMemory, cycles: int, collectives: tuple[XlaCollective, ...]) -> Side:
         network = sum(c.count * seconds_on_network(c, dims, places) for c in collectives)

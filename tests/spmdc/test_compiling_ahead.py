@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 import jax
+import numpy as np
 import pytest
 
 import spmdc
@@ -22,7 +24,7 @@ from lowering.jax.writer import location
 from passes.cost.network import NetworkDim
 from spmdc.comparison import compare, xla_child
 from spmdc.comparison.on_target import compare_on, seconds_on_network
-from spmdc.compiled import CompiledProgram
+from spmdc.compiled import CompiledProgram, placed_on
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo
 from spmdc.reports.optimised_module import read_module
 from spmdc.reports.origins import Origins
@@ -147,6 +149,31 @@ def test_a_mesh_larger_than_the_target_is_reported(monkeypatch: pytest.MonkeyPat
     assert caught.value.diagnostics[0].code == "E516"
 
 
+@dataclass(frozen=True)
+class _Core:
+    """A device of a topology: the position of its chip, and its number on the chip."""
+
+    coords: tuple[int, int, int]
+    core_on_chip: int = 0
+
+
+def test_the_mesh_of_a_target_is_laid_out_as_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX lays 8 devices along one ring, in which those that differ in the first of two axes are no neighbours."""
+    chips = [_Core((x, y, 0)) for y in range(2) for x in range(4)]
+    monkeypatch.setattr(topologies, "topology_devices", lambda target: chips)
+    target = Target("v5e", (4, 2))
+    planned = spmdc.partition(spmdc.load(_PROGRAMS / "transformer_block.spmd"), machine=str(target))
+    mesh = planned.program.mesh
+    assert mesh.shape == (2, 4)
+    placed = placed_on(str(target), planned.program, planned.options.machine)
+    assert placed == planned.device_order()
+    found = np.array([c.coords[:2] for c in topologies.devices_of(target, mesh, placed)]).reshape(2, 4, 2)
+    assert np.abs(np.diff(found, axis=0)).sum(-1).max() == 1
+    assert np.abs(np.diff(found, axis=1)).sum(-1).max() == 1
+    assert placed_on("tpu-v5p:2x2x2", planned.program, planned.options.machine) is None
+    assert placed_on("cpu", planned.program, planned.options.machine) is None
+
+
 def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
@@ -198,7 +225,8 @@ def test_xla_gets_the_devices_of_the_target_in_the_order_that_ours_has(monkeypat
     """In this process too, where programs are compiled that call functions of it. They are asked for once."""
     asked: list[str] = []
 
-    def order_of(target: Target, mesh: Mesh) -> list[int]:
+    def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None) -> list[int]:
+        assert placed is None
         asked.append(f"{target} for {mesh}")
         return [7, 6, 5, 4, 3, 2, 1, 0]
 
