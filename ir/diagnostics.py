@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Literal
 
 from ir.explanations import EXPLANATIONS
-from ir.records import as_json, quickly_made
+from ir.records import as_json, record
 
 Severity = Literal["error", "warning"]
 
@@ -42,8 +42,7 @@ def _lines(text: str) -> list[str]:
     return text.split("\n")
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A stretch of source text. Lines and columns count from 1; the end column is one past the last character."""
 

@@ -19,7 +19,7 @@ from ir.host import HostFunction
 from ir.initializers import Initializer
 from ir.mesh import AxisRef, Mesh
 from ir.notebooks import Drawn
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
 
@@ -45,8 +45,7 @@ _SHOWN = 4
 """The most operands whose names an op's short form has."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Value:
     """One tensor. `sharding` is what was annotated or inferred.
 
@@ -72,8 +71,7 @@ class Value:
         return self.type.dtype
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Region:
     """A block of ops with parameters, in order of definition, and the values that it returns. `within` caches its ops
     and those of regions inside them (`walk`)."""
@@ -87,8 +85,7 @@ class Region:
         return f"<Region of {len(self.ops)} ops>"
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref_slot=True)
 class Op:
     """One operation. `cause` says why a pass put it there and, for a reshard of a plan, what needs the value in this
     sharding. `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`). `signature`

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+
+
+@overload
+def record(cls: type[T], /) -> type[T]: ...
+@overload
+def record(*, eq: bool = True, weakref_slot: bool = False) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(cls: type[T] | None = None, /, **options: Any) -> type[T] | Callable[[type[T]], type[T]]:
+    """A frozen dataclass with slots that is `quickly_made`. The options are those of `dataclass`."""
+
+    def made(cls: type[T]) -> type[T]:
+        return quickly_made(dataclass(frozen=True, slots=True, **options)(cls))
+
+    return made if cls is None else made(cls)
 
 
 def quickly_made(cls: type[T]) -> type[T]:
@@ -23,17 +37,17 @@ def quickly_made(cls: type[T]) -> type[T]:
     arguments: list[str] = []
     lines: list[str] = []
     slotted: Any = cls
-    for field in fields(slotted):
-        name = field.name
+    for each in fields(slotted):
+        name = each.name
         slot = next(base.__dict__[name] for base in cls.__mro__ if name in base.__dict__)
         known[f"set_{name}"] = slot.__set__
-        known[f"default_{name}"], known[f"new_{name}"] = field.default, field.default_factory
-        if not field.init:
-            assert field.default is not MISSING, field
+        known[f"default_{name}"], known[f"new_{name}"] = each.default, each.default_factory
+        if not each.init:
+            assert each.default is not MISSING, each
             lines.append(f"    set_{name}(self, default_{name})")
             continue
-        has_factory = field.default_factory is not MISSING
-        is_needed = field.default is MISSING and not has_factory
+        has_factory = each.default_factory is not MISSING
+        is_needed = each.default is MISSING and not has_factory
         params.append(name)
         arguments.append(name if is_needed else f"{name}={'missing' if has_factory else f'default_{name}'}")
         value = f"new_{name}() if {name} is missing else {name}" if has_factory else name

@@ -7,20 +7,18 @@ and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.spelling.shardin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.notebooks import Drawn
-from ir.records import quickly_made
+from ir.records import record
 
 ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
 ChangeAxes = Callable[[tuple[AxisRef, ...]], tuple[AxisRef, ...]]
 REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "and", "or")
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class DimSharding:
     """The axes that split one dim, major first. Propagation may add axes to an open dim, minor to those it has.
 
@@ -32,8 +30,7 @@ class DimSharding:
     priority: int = 0
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Sharding(Drawn):
     """A mesh, the axes that split each dim, and the pending reductions.
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ir.records import quickly_made
+from ir.records import record
 
 Array = npt.NDArray[Any]
 
@@ -251,8 +251,7 @@ def size_problem(type: TensorType) -> str:
     return f"a tensor of {type.rank} dims is too large: it may have {MAX_RANK}" if type.rank > MAX_RANK else ""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class TensorType:
     """A dense tensor: a static shape and an element type."""
 

@@ -15,7 +15,7 @@ from ir.literals import written
 from ir.mesh import Axes, Mesh
 from ir.ops.boxes import Round
 from ir.program import Attr, Op, Stage
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType
 
@@ -34,8 +34,7 @@ class FactorKind(StrEnum):
     NEED_REPLICATION = "need_replication"
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
@@ -106,8 +105,7 @@ DimFactors = tuple[int, ...]
 TensorFactors = tuple[DimFactors, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class FactorRule:
     """For each dim of each operand and result, the factors it consists of, major first, as indices into `factors`.
 
@@ -149,8 +147,7 @@ def factor_of_letter(letter: str) -> int | None:
     return _LETTERS.index(letter) if len(letter) == 1 and letter in _LETTERS else None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Linearity:
     """A group of operands in which, taken together, the op commutes with these reductions.
 

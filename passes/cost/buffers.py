@@ -19,7 +19,7 @@ from ir.ops.contraction import dims_of_product, is_matrix_product
 from ir.ops.control import is_call, is_loop
 from ir.ops.declaration import InKernels
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
-from ir.records import quickly_made
+from ir.records import record
 from ir.types import TensorType
 from passes.cost.fusion import Fuse, Fusion, Kernel, fusing, role_of
 from passes.cost.kernels import NARROW, Kernels, in_tiles
@@ -43,8 +43,7 @@ class Peak:
     alive: tuple[tuple[Value, int], ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Step:
     """A kernel, collective or other op that runs by itself: the buffers that it `reads` and `makes`, and the bytes that
     it takes `inside` besides. If it `overwrites`, it may write over buffers of the same size that it reads for the last

@@ -33,7 +33,7 @@ from ir.ops.declaration import InKernels
 from ir.ops.layout import is_repetition
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Region, Value, used_inside
-from ir.records import quickly_made
+from ir.records import record
 from passes.cost.kernels import Kernels
 
 _PER_ELEMENT = frozenset(
@@ -61,8 +61,7 @@ _MANY_KERNELS, _MOST_STEPS = 16, 16
 ops. Otherwise it is computed once and stored."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Kernel:
     """Ops that run as one, in order, in the place of the `root`, the last one. `heart` is the product among them, or
     the root. `reads` has the bytes that the kernel reads of each value, `writes` those that it stores, and `multiplied`

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Value, all_ops, callee_of, values_of
-from ir.records import quickly_made
+from ir.records import record
 from passes.cost.machine import Link, Machine
 from passes.cost.measured import measured_seconds
 from passes.cost.network import neighbour_seconds, network_seconds
@@ -222,8 +221,7 @@ def turn_seconds(machine: Machine, op: Op) -> float:
     return machine.turn if any(travels(inner) for r in op.regions for inner in r.ops) else 0.0
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class OpTime:
     """What one execution of an op takes on a device: seconds of arithmetic, memory and network, operations, bytes of
     memory read and written, bytes received, and the seconds of overhead beyond all these."""

@@ -10,7 +10,7 @@ from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
-from ir.records import quickly_made
+from ir.records import record
 from passes.cost.buffers import Peak, peak_of
 from passes.cost.fusion import fusing
 from passes.cost.kernel_times import kernel_times
@@ -18,8 +18,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import OpTime, cost_of_regions, running, seconds_of, trips_of, turn_seconds
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Executed:
     """An op, how often a device executes it in one run, and the time of one execution. A loop stands for the overhead
     of its iterations."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
 from ir.program import DeviceOrder, Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
 
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class ClosedSharding:
     """The sub-axes that split each dim, and the pending reductions, sorted by axis.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_size
 from ir.ops import FactorKind, FactorRule
-from ir.records import quickly_made
+from ir.records import record
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.sub_axes import SubAxes
@@ -69,8 +69,7 @@ def candidate_axes(rule: FactorRule, factors: Mapping[int, Axes]) -> Axes:
     return tuple([a for f, axes in sorted(factors.items()) if rule.factors[f].has_candidates for a in axes])
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Strategy:
     """The shardings in which an op is computed. `factors` has the axes that split each factor.
 

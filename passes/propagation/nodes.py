@@ -11,7 +11,7 @@ from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
-from ir.records import quickly_made
+from ir.records import record
 from passes.propagation.reasons import Level
 from passes.signatures import Signature
 
@@ -29,8 +29,7 @@ class State:
         return self.reserved.union(*self.axes)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Learned:
     """A reason in terms of values, before these are named."""
 

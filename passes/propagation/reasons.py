@@ -10,7 +10,7 @@ from typing import Literal
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef
 from ir.program import Program
-from ir.records import quickly_made
+from ir.records import record
 
 Level = Literal[0, 1, 2, 3]
 
@@ -30,8 +30,7 @@ def name_outside(param: str) -> str:
     return f"{param} outside"
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Reason:
     """Why an axis splits a dim of a value: an annotation (`source` is None), or an op that propagated it from
     `source`."""

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from ir.records import quickly_made
+from ir.records import record
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     x: int
     y: int = 2
@@ -41,8 +40,7 @@ def test_wrong_arguments_are_refused(args: tuple[Any, ...], named: dict[str, Any
         Point(*args, **named)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Remembering:
     x: int
     seen: object = field(default=None, init=False, repr=False)

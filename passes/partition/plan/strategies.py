@@ -9,12 +9,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.declaration import InKernels
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
@@ -375,8 +374,7 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     return made >= bytes_of(q.op.operands[pending[0]], operands[pending[0]])
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class _Candidate:
     """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them. A candidate is
     `for_memory_only` if parts of an operand rotate that other ops use too: it is chosen only for lack of memory. It

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import local_shape, shard_size
 from passes.cost.model import least_communication_seconds, memory_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard.steps import Task
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Least:
     """Seconds, and the bytes that the worst device receives, those of box exchanges included."""
 

@@ -4,13 +4,12 @@ pending."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, without_minor
 from ir.ops.reduction import neutral_of
 from ir.program import Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import ReductionKind
 from ir.types import TensorType, s32
 from passes.cost.machine import Machine
@@ -20,8 +19,7 @@ from passes.partition.reshard.steps import AnySharding, Cost, Destination, Step,
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Slice(Step):
     """Each device keeps its part of a dim, which is then split over `axes` too, as the minor ones. No communication."""
 
@@ -52,8 +50,7 @@ def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Va
     return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class MakePartial(Step):
     """One device of each group keeps the value, the others have the reduction's identity. No communication."""
 
@@ -68,8 +65,7 @@ class MakePartial(Step):
         return to.b.op("select", first, x, splat(to.b, neutral_of(self.kind, x.dtype), x.type), name=to.name)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Spread(Step):
     """Each device's part of a dim is padded with the reduction's identity: the minor `axes` of the dim become partial.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, DimAxes, Mesh, axes_size, merge_axes, without_minor
 from ir.program import DeviceOrder, Value
-from ir.records import quickly_made
+from ir.records import record
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, device_orders
@@ -22,8 +21,7 @@ from passes.partition.reshard.steps import (
 )
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Gather(Step):
     """all_gather of the minor `axes` of a dim."""
 
@@ -43,8 +41,7 @@ class Gather(Step):
         return with_shards_of(to.b, x, dim, to.shape[dim], to.after.axes[dim], size)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class AllToAll(Step):
     """The minor `axes` of dim `source` become the minor axes of dim `target`."""
 
@@ -71,8 +68,7 @@ class AllToAll(Step):
         return with_shards_of(to.b, x, source, to.shape[source], to.after.axes[source], local[source])
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Permute(Step):
     """collective_permute of whole shards. Position p of order `target` receives from the same position of `source`."""
 
@@ -98,8 +94,7 @@ def permutation(source: DimAxes, target: DimAxes) -> Permute:
     return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Reorder(Step):
     """collective_permute between the device orders of two meshes; None is the default mesh."""
 

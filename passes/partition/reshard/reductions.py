@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_size, merge_axes, without_minor
 from ir.ops.reduction import owner_reduction
 from ir.program import Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import ReductionKind
 from ir.types import DType
 from passes.cost.machine import Machine
@@ -24,8 +23,7 @@ from passes.partition.reshard.steps import (
 )
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Reduce(Step):
     """all_reduce of partial results."""
 
@@ -44,8 +42,7 @@ class Reduce(Step):
         return to.b.op("all_reduce", x, name=to.name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceScatter(Step):
     """reduce_scatter of partial results along a dim, whose minor axes become `axes`."""
 

@@ -16,7 +16,7 @@ from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.reduction import zero_of
 from ir.program import Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
@@ -32,8 +32,7 @@ Cost = tuple[float, float]
 AnySharding = ClosedSharding | StridedSharding
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Task:
     """A reshard to be planned: a tensor, with its global shape and element size in bytes, that a machine brings from
     one sharding over these sub-axes to another."""
@@ -116,8 +115,7 @@ class Step(ABC):
         """The shard after the step, from the shard `x` before it."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class ReshardPlan:
     """Steps with the shardings that they lead to, their total time, and the bytes that the worst device receives."""
 

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.program import DeviceOrder, Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import ReductionKind
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
@@ -35,8 +34,7 @@ from passes.partition.shards import padding_of, shard_index, splat, take_shard
 StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Strided(Step):
     """A slice or collective whose `axes` enter or leave any digits of any number of dims at once.
 
@@ -112,8 +110,7 @@ class Strided(Step):
                 return b.op("all_gather", x, name=name, axes=axes, dim=concat)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Rotate(Step):
     """An all_to_all over `axes` and a permute of shards at the same time, as collective_permutes of parts.
 
@@ -170,8 +167,7 @@ class Rotate(Step):
         return from_front(to.b, buffer, self.after, self.left)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Retile(Step):
     """Shards of other sizes: the boundaries between them shift, and padding is added or removed."""
 

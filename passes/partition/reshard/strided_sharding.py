@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import shard_size
 from passes.partition.closed_sharding import ClosedSharding, Partial, merged_sharding, spell_dims
 from passes.sub_axes import SubAxes
@@ -22,8 +21,7 @@ DigitRef = tuple[int, int]
 """A digit: the dim, and which of its digits."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Digit:
     """Some digits of a dim's indices: the number of values that they take, and the axis that splits them, if any."""
 
@@ -31,8 +29,7 @@ class Digit:
     axis: AxisRef | None = None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class StridedSharding:
     """The digits of each dim, major first. Everything after the last one stays whole.
 
@@ -103,8 +100,7 @@ class StridedSharding:
         return spell_dims(mesh, [list(parts(dim)) for dim in self.dims], self.partial)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Ends:
     """Source and target of a reshard in common digits of prime size, so that they differ only in which axes split
     them."""

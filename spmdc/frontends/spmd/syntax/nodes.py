@@ -11,59 +11,52 @@ from dataclasses import dataclass
 
 from ir.diagnostics import Span
 from ir.program import Stage as ProgramStage
-from ir.records import quickly_made
+from ir.records import record
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """Anything in the text."""
 
     span: Span
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Number(Node):
     """An integer or a float."""
 
     value: int | float
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Text(Node):
     """A string, its escapes resolved."""
 
     value: str
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Name(Node):
     """A value, a const, an element type, a mesh axis or a word, depending on its position."""
 
     id: str
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Literal(Node):
     """A nested list of plain numbers, read at once because it can be long."""
 
     value: tuple[object, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Array(Node):
     """`[a, b, …]`."""
 
     items: tuple[Expr, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Axis(Node):
     """A mesh axis, or `name:(pre)size`, a part of one. `part` is (pre, size)."""
 
@@ -71,16 +64,14 @@ class Axis(Node):
     part: tuple[int, int] | None = None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Tuple(Node):
     """`(a, b, …)` that is not a parenthesised expression: mesh axes."""
 
     items: tuple[Expr, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Unary(Node):
     """`-a` or `~a`. A `grouped` one is in parentheses, so that a following `**` does not bind tighter."""
 
@@ -89,8 +80,7 @@ class Unary(Node):
     grouped: bool = False
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Binary(Node):
     """`a op b`. Left operands nest as deep as the chain is long."""
 
@@ -99,8 +89,7 @@ class Binary(Node):
     right: Expr
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Keyword(Node):
     """`name=value` among arguments."""
 
@@ -108,8 +97,7 @@ class Keyword(Node):
     value: Expr
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Call(Node):
     """`name(args, keywords)`: an op, a function or a composition; as an attribute, axes of a named mesh."""
 
@@ -119,8 +107,7 @@ class Call(Node):
     keywords: tuple[Keyword, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Slice(Node):
     """`start:stop:step` in a subscript."""
 
@@ -129,8 +116,7 @@ class Slice(Node):
     step: Expr | None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Index(Node):
     """`base[parts]`; as an attribute, a tensor type."""
 
@@ -138,8 +124,7 @@ class Index(Node):
     parts: tuple[Expr | Slice, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Carried(Node):
     """`name: type = init` in the head of a loop."""
 
@@ -147,8 +132,7 @@ class Carried(Node):
     init: Expr
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class While(Node):
     """A loop as an expression with as many results as it carries values. `head` ends after the `)` of the values."""
 
@@ -158,8 +142,7 @@ class While(Node):
     body: tuple[Statement, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Repeat(Node):
     """`counter` runs from 0 to `bound` - 1: during expansion if it is `unrolled`, otherwise at run time. `head` ends
     after the `)` of the values."""
@@ -173,8 +156,7 @@ class Repeat(Node):
     unrolled: bool = True
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Case(Node):
     """One of several blocks, chosen by an index; or, `by_truth`, one of two, the first of `branches` being the one
     after `else`. `head` ends after the `)`."""
@@ -185,8 +167,7 @@ class Case(Node):
     by_truth: bool = False
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Passed(Node):
     """`name: local of type = value` in the head of a manual region. Only the value is required."""
 
@@ -196,8 +177,7 @@ class Passed(Node):
     value: Expr
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Manual(Node):
     """A block that each device runs on its shards. `head` ends after the `)`."""
 
@@ -206,8 +186,7 @@ class Manual(Node):
     body: tuple[Statement, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint(Node):
     """A block whose intermediate values a gradient does not keep, if its optional condition holds. `head` ends before
     the block."""
@@ -217,8 +196,7 @@ class Checkpoint(Node):
     body: tuple[Statement, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Precision(Node):
     """A block whose floats are computed in an element type. `head` ends after the `)`."""
 
@@ -231,8 +209,7 @@ Block = While | Repeat | Case | Manual | Checkpoint | Precision
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class DimExpr(Node):
     """A dim's size, and the axes that split it. `axes` is None if they are not specified."""
 
@@ -242,8 +219,7 @@ class DimExpr(Node):
     priority: int = 0
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class TypeExpr(Node):
     """`f32[8@x, 4]{partial: y}`. `braces` says whether there were braces, `of` is the global type of a shard."""
 
@@ -260,8 +236,7 @@ class TypeExpr(Node):
         return self.braces or any(d.axes is not None for d in self.dims)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Target(Node):
     """A name that a statement or a loop binds, and its type if one is written."""
 
@@ -269,8 +244,7 @@ class Target(Node):
     type: TypeExpr | None = None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Assign(Node):
     """`targets = value`. Without targets it is an op without results."""
 
@@ -278,16 +252,14 @@ class Assign(Node):
     value: Expr
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Return(Node):
     """`return values`."""
 
     values: tuple[Expr, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Faulty(Node):
     """A statement that does not parse. The names that it would have bound are known, to avoid follow-up errors."""
 
@@ -308,8 +280,7 @@ class Pattern:
     others: tuple[str, ...]
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Repeated:
     """An assignment like the first of its pattern, with its own names of the target and of the arguments, which is not
     built yet. `value_span` is that of the call after the `=`."""
@@ -368,8 +339,7 @@ def holds_manual(statements: Iterable[Statement]) -> bool:
     return any(isinstance(v, Manual) or any(map(holds_manual, blocks_of(v))) for v in values)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Const(Node):
     """`name = value` of a const item."""
 
@@ -377,8 +347,7 @@ class Const(Node):
     value: Expr | None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class MeshItem(Node):
     """`mesh name (x=4, y=2) devices=[…]`."""
 
@@ -388,32 +357,28 @@ class MeshItem(Node):
     name_span: Span | None = None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Include(Node):
     """`include "gating.spmd"`."""
 
     path: str
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class DefaultPrecision(Node):
     """`precision (bf16)`: the precision of floats in a file's functions. `dtype` is None if it does not parse."""
 
     dtype: Expr | None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Stage(Node):
     """The line `spmd`, or `plan`."""
 
     stage: ProgramStage
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Param(Node):
     """A parameter or a result of a function. A result may have no name; `type` is None if it does not parse."""
 
@@ -423,8 +388,7 @@ class Param(Node):
     """The initial value of a weight."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionItem(Node):
     """A function. `header` is None if its signature does not parse, and `results` if they are not found; `body` is None
     if its braces do not match; `unclosed` then has the statements after the first of them."""
@@ -439,8 +403,7 @@ class FunctionItem(Node):
 Item = tuple[Const, ...] | MeshItem | Include | DefaultPrecision | Stage | FunctionItem
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Location:
     """The contents of a trailing comment of the printed form: where an op came from, and why it is there."""
 
@@ -450,8 +413,7 @@ class Location:
     reason: str
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Module:
     """A whole text. `locations` has the trailing comments in the form of a location, by line. It `is_incomplete` if an
     included file has errors."""
