@@ -21,10 +21,7 @@ explain(
     "E003", "Expressions, types or blocks nest deeper than any program needs. Name the inner parts and use the names."
 )
 explain("E004", "The file is larger, or has more names, numbers and signs, than spmdc reads.")
-explain(
-    "E005",
-    "The file cannot be read or written: it is missing, a folder, or not permitted, or the disk is full.",
-)
+explain("E005", "The file cannot be read or written: it is missing, a folder, or not permitted, or the disk is full.")
 
 explain("E101", "A name is used that is not defined before its use: a value, a const, a function or a parameter.")
 explain(
@@ -261,10 +258,7 @@ explain(
     "The mesh does not fit the network of the machine: each mesh axis must consist of parts of the network's dims, "
     "whose sizes divide the sizes of these dims.",
 )
-explain(
-    "E605",
-    "The command needs a package that is not installed. The message says which extra of spmdc installs it.",
-)
+explain("E605", "The command needs a package that is not installed. The message says which extra of spmdc installs it.")
 
 explain(
     "E606",
@@ -272,10 +266,7 @@ explain(
     "another; or its program or its data cannot be used for training. docs/training.md describes all fields.",
 )
 
-explain(
-    "W001",
-    "An op cannot be computed on its operands as they are split, so they are gathered first.",
-)
+explain("W001", "An op cannot be computed on its operands as they are split, so they are gathered first.")
 explain(
     "W002",
     "The operands and results of an op, and the values that they are resharded from, take more of a device's memory "
@@ -322,8 +313,7 @@ explain(
     "only tensors become the op opaque, whatever they compute.",
 )
 explain(
-    "E706",
-    "The module has an element type, such as i7, that spmdc does not support. Convert it to a supported one.",
+    "E706", "The module has an element type, such as i7, that spmdc does not support. Convert it to a supported one."
 )
 explain(
     "E708",

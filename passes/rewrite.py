@@ -38,11 +38,7 @@ def map_program(program: Program, each: Callable[[Op], Iterable[Op]]) -> Program
     return with_parts(program, functions=functions)
 
 
-def map_values(
-    program: Program,
-    value: Callable[[Value], Value],
-    result: Callable[[Function, int], Result],
-) -> Program:
+def map_values(program: Program, value: Callable[[Value], Value], result: Callable[[Function, int], Result]) -> Program:
     """The program with each value replaced by what `value` returns for it, of the same type, and each declared result
     by what `result` returns. Ops without replaced values are kept."""
     functions: dict[str, Function] = {}

@@ -22,17 +22,7 @@ from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
 from passes.cost.buffers import beyond_memory
 from passes.cost.machine import TPU_V3, Link, Machine, machine
 from passes.cost.memory import peak_bytes
-from passes.manager import (
-    PROPAGATING,
-    Compilation,
-    Hook,
-    MakePlan,
-    Pass,
-    handed_on,
-    planning,
-    run,
-    verify_after_each,
-)
+from passes.manager import PROPAGATING, Compilation, Hook, MakePlan, Pass, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
 from passes.partition import Decide
 from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum

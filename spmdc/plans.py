@@ -196,11 +196,7 @@ class Choices:
 
 
 def strategies(
-    op: Op,
-    shardings: Sequence[Sharding],
-    *,
-    machine: Machine | str = TPU_V3,
-    memory_limit: int | None = None,
+    op: Op, shardings: Sequence[Sharding], *, machine: Machine | str = TPU_V3, memory_limit: int | None = None
 ) -> list[tuple[str, float]]:
     """The strategies of an op with operands in these shardings, each with its seconds, reshards of operands included;
     the cheapest first. Raises SpmdcError (E601; E413 if the op has no factors)."""

@@ -3,15 +3,6 @@
 from ir.families import import_families
 from ir.ops.declaration import OPS, AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError
 
-__all__ = [
-    "OPS",
-    "AttrDef",
-    "Factor",
-    "FactorKind",
-    "FactorRule",
-    "Linearity",
-    "OpDef",
-    "TypeRuleError",
-]
+__all__ = ["OPS", "AttrDef", "Factor", "FactorKind", "FactorRule", "Linearity", "OpDef", "TypeRuleError"]
 
 import_families(__name__, __path__)

@@ -29,11 +29,7 @@ class Spelling:
 
 
 GATHER = Spelling(
-    "offset_dims",
-    "collapsed_slice_dims",
-    "operand_batching_dims",
-    "indices_batching_dims",
-    "start_index_map",
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "indices_batching_dims", "start_index_map"
 )
 SCATTER = Spelling(
     "update_window_dims",

@@ -240,12 +240,7 @@ def rounds_of(attrs: Attrs) -> tuple[Round, ...]:
     return tuple(Round(Boxes.from_attr(its), number, devices) for its, number in each)
 
 
-_BY_ROUNDS = Communication(
-    lambda group, n: n,
-    lambda group: 1.0,
-    rounds=rounds_of,
-    kind="collective_permute",
-)
+_BY_ROUNDS = Communication(lambda group, n: n, lambda group: 1.0, rounds=rounds_of, kind="collective_permute")
 
 
 _collective(

@@ -150,15 +150,7 @@ declare(
     ),
 )
 
-declare(
-    "call",
-    "control",
-    None,
-    _infer_nothing,
-    None,
-    (AttrDef("function", "function"),),
-    control=ControlKind.CALL,
-)
+declare("call", "control", None, _infer_nothing, None, (AttrDef("function", "function"),), control=ControlKind.CALL)
 
 declare(
     "map",

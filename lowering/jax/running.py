@@ -133,11 +133,7 @@ def compile_in_one(program: Program) -> InOne:
 
 
 def compile_program(
-    program: Program,
-    devices: Sequence[jax.Device] | None,
-    donate: tuple[int, ...] = (),
-    *,
-    is_sealed: bool = False,
+    program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = (), *, is_sealed: bool = False
 ) -> Executable:
     """The program as a callable; see `lowering.jax.compile`. JAX does not differentiate one that `is_sealed`."""
     if program.stage == "global":

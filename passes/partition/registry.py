@@ -16,12 +16,7 @@ from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
-from passes.partition.exchange.box_exchange import (
-    boxes_of,
-    cannot_be_written,
-    exchanges_received,
-    exchanges_seconds,
-)
+from passes.partition.exchange.box_exchange import boxes_of, cannot_be_written, exchanges_received, exchanges_seconds
 from passes.partition.exchange.halo import Halo
 from passes.partition.strategy import Strategy
 

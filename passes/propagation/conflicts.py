@@ -44,11 +44,7 @@ def _claims(node: Node, states: Mapping[Value, State]) -> list[Claim]:
 
 
 def _settled(
-    node: Node,
-    claims: list[Claim],
-    order: Order,
-    weighed: tuple[str, ...],
-    names: Mapping[Value, ValueId],
+    node: Node, claims: list[Claim], order: Order, weighed: tuple[str, ...], names: Mapping[Value, ValueId]
 ) -> Iterator[Conflict]:
     """The claims that lost, each with the one that won and the rule that settled it."""
     assert node.op is not None

@@ -110,9 +110,7 @@ class Propagated:
         """The same with the program changed in this way, and so without the splits that may not pay."""
         other = self.otherwise
         return replace(
-            self,
-            program=change(self.program),
-            otherwise=None if other is None else lambda: other().changed(change),
+            self, program=change(self.program), otherwise=None if other is None else lambda: other().changed(change)
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -40,11 +40,7 @@ MOST_SECONDS = 600.0
 _VARIABLES = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", **NO_TPU_HERE}
 _XLA_PROCESS = IsolatedProcess("spmdc.comparison.xla_child", variables=_VARIABLES)
 _OUR_SIDE = "`spmdc partition --stats` has our side"
-_ENDS = {
-    REFUSED: "does not compile",
-    ENDED: "ends its process over",
-    STOPPED: "was stopped over",
-}
+_ENDS = {REFUSED: "does not compile", ENDED: "ends its process over", STOPPED: "was stopped over"}
 _WHOLE_ENDS = "XLA would split a parameter or result unevenly that is not annotated, which JAX refuses: those are whole"
 
 _SHORT = "XLA's CPU backend sends floats of 8 bits as f16: they are counted as that"

@@ -183,12 +183,7 @@ def _shrunk(found: Counterexample, machine: Machine) -> Counterexample:
 
 
 def _try_drawn(
-    program: Program,
-    count: int,
-    seed: int,
-    counts: Counter[Outcome],
-    machine: Machine,
-    on_example: Callable[[], None],
+    program: Program, count: int, seed: int, counts: Counter[Outcome], machine: Machine, on_example: Callable[[], None]
 ) -> None:
     """Raises _FoundError with the smallest example that fails."""
 

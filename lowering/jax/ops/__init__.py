@@ -4,8 +4,6 @@ registers them all."""
 from ir.families import import_families
 from lowering.jax.writer import EMITTERS
 
-__all__ = [
-    "EMITTERS",
-]
+__all__ = ["EMITTERS"]
 
 import_families(__name__, __path__)

@@ -39,12 +39,7 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
         operand, windows = _put_apart(operand, start, windows)
     if w.module.is_differentiated and exact.is_float:
         return converted(_differentiable(w, kind, operand, windows, exact), exact, dtype)
-    arguments = [
-        operand,
-        start,
-        _REDUCERS[kind],
-        *_places(windows),
-    ]
+    arguments = [operand, start, _REDUCERS[kind], *_places(windows)]
     if any(d.base_dilation != 1 or d.dilation != 1 for d in windows):
         arguments.append(tuple_text(d.base_dilation for d in windows))
         arguments.append(tuple_text(d.dilation for d in windows))

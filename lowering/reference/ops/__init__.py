@@ -3,8 +3,6 @@
 from ir.families import import_families
 from lowering.reference.interpreter import KERNELS
 
-__all__ = [
-    "KERNELS",
-]
+__all__ = ["KERNELS"]
 
 import_families(__name__, __path__)

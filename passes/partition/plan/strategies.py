@@ -25,13 +25,7 @@ from passes.partition.plan.splits import Options, Way, options_of, pending_group
 from passes.partition.plan.windowed_einsum import can_be_windowed, windowed_cost, windowed_einsums
 from passes.partition.registry import seconds_along
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import (
-    ClosedShardings,
-    Strategy,
-    WindowedEinsum,
-    candidate_axes,
-    results_of_candidates,
-)
+from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, candidate_axes, results_of_candidates
 from passes.sub_axes import SubAxes
 
 CLOSE = 0.005

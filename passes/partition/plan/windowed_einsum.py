@@ -26,10 +26,7 @@ from passes.partition.strategy import ClosedShardings, WindowedEinsum
 
 
 def windowed_einsums(
-    rule: FactorRule,
-    shardings: ClosedShardings,
-    ready: Sequence[Sequence[ClosedSharding]],
-    wanted: ClosedSharding,
+    rule: FactorRule, shardings: ClosedShardings, ready: Sequence[Sequence[ClosedSharding]], wanted: ClosedSharding
 ) -> Iterator[tuple[WindowedEinsum, ClosedShardings]]:
     """Loops that compute the same as an op that can be windowed, on operands and results in `shardings`, each with the
     shardings that it needs.

@@ -10,15 +10,7 @@ from ir.records import record
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, device_orders
-from passes.partition.reshard.steps import (
-    Cost,
-    Destination,
-    Step,
-    Task,
-    padded_to_cut,
-    shift_seconds,
-    with_shards_of,
-)
+from passes.partition.reshard.steps import Cost, Destination, Step, Task, padded_to_cut, shift_seconds, with_shards_of
 
 
 @record

@@ -13,14 +13,7 @@ from ir.types import DType
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.steps import (
-    Destination,
-    Step,
-    Task,
-    padded_to_cut,
-    shift_seconds,
-    with_shards_of,
-)
+from passes.partition.reshard.steps import Destination, Step, Task, padded_to_cut, shift_seconds, with_shards_of
 
 
 @record

@@ -221,14 +221,7 @@ def _together(
     return part.with_shape((count * part.shape[0], *part.shape[1:])), Sharding(mesh, (first, *dims[1:]))
 
 
-def flat_groups(
-    groups: Ids,
-    replicas: int,
-    partitions: int,
-    *,
-    channel: bool,
-    both: bool,
-) -> Ids:
+def flat_groups(groups: Ids, replicas: int, partitions: int, *, channel: bool, both: bool) -> Ids:
     """Groups of replicas or partitions as groups of devices, partitions minor.
 
     Without a channel they are of replicas, the same for each partition; with one, of partitions, the same for each

@@ -488,11 +488,7 @@ class Evaluator:
         return one_or_several(self.emitter.ops("call", operands, {"function": name}, span=node.span, types=types))
 
     def arguments(
-        self,
-        signature: Signature,
-        items: Sequence[tuple[Item, Span]],
-        named: dict[str, tuple[Item, Span]],
-        span: Span,
+        self, signature: Signature, items: Sequence[tuple[Item, Span]], named: dict[str, tuple[Item, Span]], span: Span
     ) -> list[Value]:
         """The arguments of a call in the order of the parameters, without those for parameters of unknown types.
 

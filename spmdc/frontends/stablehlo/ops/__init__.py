@@ -3,8 +3,6 @@
 from ir.families import import_families
 from spmdc.frontends.stablehlo.scope import CONVERTERS
 
-__all__ = [
-    "CONVERTERS",
-]
+__all__ = ["CONVERTERS"]
 
 import_families(__name__, __path__)

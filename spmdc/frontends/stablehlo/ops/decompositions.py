@@ -72,11 +72,7 @@ def _chlo(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def _decomposed(
-    op: mlir.Operation,
-    scope: Scope,
-    name: str,
-    operands: Sequence[mlir.Type],
-    results: Sequence[mlir.Type],
+    op: mlir.Operation, scope: Scope, name: str, operands: Sequence[mlir.Type], results: Sequence[mlir.Type]
 ) -> mlir.Block:
     """The body of a function of these types that computes the op by other ops. Raises SpmdcError (E702)."""
     module = mlir.Module.create(mlir.Location.unknown())

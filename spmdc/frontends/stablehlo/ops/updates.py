@@ -15,12 +15,7 @@ from spmdc.frontends.stablehlo.scope import Scope
 
 
 def one_by_one(
-    scope: Scope,
-    function: str,
-    operands: Sequence[Value],
-    indices: Value,
-    updates: Sequence[Value],
-    attrs: Attrs,
+    scope: Scope, function: str, operands: Sequence[Value], indices: Value, updates: Sequence[Value], attrs: Attrs
 ) -> list[Value]:
     """The operands after all updates: each element is replaced by the function's result for it and the update."""
     window, batching = ints_attr(attrs, SCATTER.window), ints_attr(attrs, SCATTER.batching)
