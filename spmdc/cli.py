@@ -11,7 +11,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ir.diagnostics import SpmdcError, error
@@ -144,29 +144,45 @@ def _parser() -> argparse.ArgumentParser:
             name, help=about, description=about, epilog=epilog, formatter_class=raw, allow_abbrev=False
         )
 
-    _add_run(verb("run", "Run a program on given or random inputs."))
+    def program_verb(
+        name: str, about: str, add: Callable[[argparse.ArgumentParser], None] | None = None, *, partitions: bool = True
+    ) -> None:
+        """A verb that takes one program, its own arguments, the partitioner's options if it `partitions`, and the
+        common ones."""
+        p = verb(name, about)
+        p.add_argument("file", type=parse_path, metavar="FILE", help="a program, or `-` for standard input")
+        if add is not None:
+            add(p)
+        if partitions:
+            _add_machine(p)
+            _add_choices(p)
+        _add_common(p)
+
+    program_verb("run", "Run a program on given or random inputs.", _add_run)
     _add_check(verb("check", "Check programs for errors, without running them."))
     _add_fmt(verb("fmt", "Rewrite programs in the standard layout."))
-    _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
-    _add_plan(
-        verb("plan", "Print what the partitioner decides: strategies, reshards, and their costs before ops are fused.")
-    )
-    _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
+    program_verb("propagate", "Print a program with the sharding of every value.", partitions=False)
+    about = "Print what the partitioner decides: strategies, reshards, and their costs before ops are fused."
+    program_verb("plan", about, _add_plan)
+    program_verb("partition", "Print the program that each device runs, with its collectives.", _add_partition)
     _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
-    _add_trace(verb("trace", "Write what a device does when, by model, for Perfetto or chrome://tracing."))
-    _add_report(verb("report", "Write a page about a program: what it takes and sends, why, and what else could be."))
-    _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
-    _add_visualize(verb("visualize", "Draw which part of a value each device holds."))
+    about = "Write what a device does when, by model, for Perfetto or chrome://tracing."
+    program_verb("trace", about, _add_trace)
+    about = "Write a page about a program: what it takes and sends, why, and what else could be."
+    program_verb("report", about, _add_report)
+    program_verb("why", "Print where the sharding of a value, or a collective, comes from.", _add_why)
+    program_verb("visualize", "Draw which part of a value each device holds.", _add_visualize, partitions=False)
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
-    _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
-    _add_compile(verb("compile", "Compile a program for TPUs, which need not be there, and print what came of it."))
-    _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
-    _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
+    program_verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO.", _add_lower)
+    about = "Compile a program for TPUs, which need not be there, and print what came of it."
+    program_verb("compile", about, _add_compile)
+    program_verb("compare", "Compare what spmdc and XLA's own partitioner communicate.", _add_compare)
+    program_verb("grad", "Print the program that computes the gradients of a program.", _add_grad, partitions=False)
     _add_train(verb("train", "Train a program as a file says, from where the last run got.", epilog=_STATUS))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
     _add_schema(verb("schema", "Print the JSON Schema of what a verb prints with --json, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
-    _add_watch(verb("watch", "Check and plan a program again whenever it is saved, and print what changed."))
+    program_verb("watch", "Check and plan a program again whenever it is saved, and print what changed.")
     _add_new(verb("new", "Write a first program, and a test of it for pytest.", epilog=_STATUS))
     _add_completion(verb("completion", "Print what a shell needs to complete commands.", epilog=_STATUS), parser)
     verb("lsp", "Serve an editor, by the language server protocol on standard input and output.", epilog=_STATUS)
@@ -188,7 +204,6 @@ class _Version(argparse.Action):
 
 
 def _add_run(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument(
         "inputs", nargs="*", default=[], type=parse_path, metavar="INPUT", help=(
             "inputs.npz, or name=file.npy for each input; default: random ones"
@@ -200,8 +215,6 @@ def _add_run(p: argparse.ArgumentParser) -> None:
     p.add_argument("-o", "--out", type=parse_path, metavar="RESULTS.npz", help="write the results to a file")
     p.add_argument("--integers", action="store_true", help="draw random inputs that are small integers: sums are exact")
     p.add_argument("--seed", type=parse_seed, default=0, help="of the random inputs (default 0)")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_check(p: argparse.ArgumentParser) -> None:
@@ -218,25 +231,16 @@ def _add_fmt(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print what happens to each file, and errors, as JSON")
 
 
-def _add_propagate(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
-    _add_common(p)
-
-
 def _add_plan(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("--explain", metavar="VALUE", help=(
         "print the strategies that the op could have had which makes this value, with what each costs"
     ))  # fmt: skip
     p.add_argument(
         "--diff", type=parse_path, metavar="OTHER", help="print what the plan of another file does otherwise"
     )
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_partition(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("--stats", action="store_true", help="also print a table of the collectives")
     p.add_argument("-p", "--passes", type=parse_names, metavar="NAME,…", help=(
         "apply these passes, and print what they make, as in -p specialize,propagate,plan"
@@ -245,8 +249,6 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
         "also print the program that a pass made; may be given several times"
     ))  # fmt: skip
     p.add_argument("--time-passes", action="store_true", help="print how long each pass took")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_cost(p: argparse.ArgumentParser) -> None:
@@ -274,41 +276,30 @@ def _add_cost(p: argparse.ArgumentParser) -> None:
 
 
 def _add_trace(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.json", help="write to a file")
     p.add_argument("--measure", action="store_true", help=(
         "also run the program on JAX's devices, on random inputs, and show what its profiler saw beside the model"
     ))  # fmt: skip
     p.add_argument("--seed", type=parse_seed, default=0, help="of the random inputs (default 0)")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_report(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("-o", "--out", type=parse_path, default="report.html", metavar="OUT.html", help=(
         "the page (default report.html)"
     ))  # fmt: skip
     p.add_argument("--xla", action="store_true", help="also what XLA's own partitioner sends")
     p.add_argument("--diff", type=parse_path, metavar="OTHER", help="also what the plan of another file does otherwise")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_why(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("name", metavar="NAME", help=(
         "a value, function.value, a kind of collective (all_gather), or the line that collectives come from (15)"
     ))  # fmt: skip
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_visualize(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("name", metavar="NAME", help="a value, or function.value")
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.svg", help="write a picture to a file")
-    _add_common(p)
 
 
 def _add_verify(p: argparse.ArgumentParser) -> None:
@@ -325,18 +316,14 @@ def _add_verify(p: argparse.ArgumentParser) -> None:
 
 
 def _add_lower(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("--emit", choices=("jax", "stablehlo", "hlo"), default="jax", help=(
         "jax: a Python module (default); stablehlo, hlo: a module of what one device runs"
     ))  # fmt: skip
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_compile(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument("--target", required=True, metavar="TARGET", help=(
         "TPUs (v2, v3, v4, v5e, v5p, v6e) by the layout of their chips, as in tpu-v3:4x4; or cpu"
     ))  # fmt: skip
@@ -344,12 +331,9 @@ def _add_compile(p: argparse.ArgumentParser) -> None:
         "report: memory, cycles and collectives (default); hlo: the optimised module"
     ))  # fmt: skip
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.hlo", help="write the optimised module to a file")
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_compare(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     p.add_argument(
         "--pin",
         action="store_true",
@@ -358,12 +342,9 @@ def _add_compare(p: argparse.ArgumentParser) -> None:
     p.add_argument("--target", metavar="TARGET", help=(
         "compile both for TPUs, as in tpu-v3:4x4 (see compile), or cpu, and compare cycles and memory too"
     ))  # fmt: skip
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_grad(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
     help_text = "the parameters to differentiate by (default: the weights, those that are initialised)"
     p.add_argument("--wrt", type=parse_names, default=[], metavar="NAME,…", help=help_text)
     p.add_argument("--of", metavar="RESULT", help="the result to differentiate (default: the only float scalar)")
@@ -374,7 +355,6 @@ def _add_grad(p: argparse.ArgumentParser) -> None:
     ))  # fmt: skip
     _add_machine(p)
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.spmd", help="write to a file")
-    _add_common(p)
 
 
 def _add_train(p: argparse.ArgumentParser) -> None:
@@ -396,12 +376,6 @@ def _add_explain(p: argparse.ArgumentParser) -> None:
 
 def _add_schema(p: argparse.ArgumentParser) -> None:
     p.add_argument("name", nargs="?", metavar="VERB", help="a verb, errors or bug; without it, all are listed")
-
-
-def _add_watch(p: argparse.ArgumentParser) -> None:
-    _add_file(p)
-    _add_partitioning(p)
-    _add_common(p)
 
 
 def _add_new(p: argparse.ArgumentParser) -> None:
@@ -439,11 +413,6 @@ def _add_machine_verb(p: argparse.ArgumentParser) -> None:
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.toml", help="write what was measured to a file")
     p.add_argument("--devices", type=parse_positive, metavar="N", help="measure so many devices (default: all)")
     p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
-
-
-def _add_partitioning(p: argparse.ArgumentParser) -> None:
-    _add_machine(p)
-    _add_choices(p)
 
 
 def _add_choices(p: argparse.ArgumentParser) -> None:
