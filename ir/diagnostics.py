@@ -165,16 +165,19 @@ def render(diagnostics: Iterable[Diagnostic], *, color: bool = False, width: int
     return "\n\n".join(_render_one(d, color, width) for d in diagnostics)
 
 
-def _render_one(d: Diagnostic, color: bool, width: int | None) -> str:
-    def paint(kind: str, text: str) -> str:
-        return f"{_COLORS[kind]}{text}{_COLORS['reset']}" if color else text
+def painted(kind: str, text: str, color: bool) -> str:
+    """The text of an error, a warning or a help, or in bold, in its colour if `color`."""
+    return f"{_COLORS[kind]}{text}{_COLORS['reset']}" if color else text
 
+
+def _render_one(d: Diagnostic, color: bool, width: int | None) -> str:
+    paint = functools.partial(painted, color=color)
     first, *rest = _folded(len(f"{d.severity}[{d.code}]: "), d.message, width)
     lines = [f"{paint(d.severity, f'{d.severity}[{d.code}]')}: {paint('bold', first)}"]
     lines.extend(f"    {paint('bold', more)}" for more in rest)
     if d.span is not None:
         lines.append(f"  --> {d.span}")
-        lines.extend(_excerpt(d.span, d.label, lambda text: paint(d.severity, text), width))
+        lines.extend(_excerpt(d.span, d.label, functools.partial(paint, d.severity), width))
     for kind, text in (*(("note", note) for note in d.notes), *[("help", d.help)] * bool(d.help)):
         first, *rest = _folded(len(f"  = {kind}: "), text, width)
         lines.append(f"  = {paint('help', kind) if kind == 'help' else kind}: {first}")

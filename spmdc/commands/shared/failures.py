@@ -11,10 +11,10 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
 
-from ir.diagnostics import Diagnostic, SpmdcError, render
+from ir.diagnostics import Diagnostic, SpmdcError, painted, render
 from spmdc import __version__
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import paint, print_json, use_color, width_of, write_error
+from spmdc.commands.shared.terminal import print_json, use_color, width_of, write_error
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
 _OWN = ("ir", "lowering", "passes", "spmdc")
@@ -89,7 +89,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
     color = use_color(sys.stderr)
     title = f"spmdc has a bug: {lines[0]}"
     report = (
-        f"{paint('error', 'error', color)}: {paint(title, 'bold', color)}",
+        f"{painted('error', 'error', color)}: {painted('bold', title, color)}",
         f"  --> {place}",
         "  = note: this is no fault of your program. Please report it, with the program and these lines:",
         f"      command:   {command}",

@@ -19,8 +19,6 @@ from ir.records import strict_json
 from spmdc.commands.shared.progress import progress
 from spmdc.schemas import schema_id
 
-_STYLES = {"error": "\x1b[1;31m", "help": "\x1b[1;36m", "bold": "\x1b[1m"}
-_RESET = "\x1b[0m"
 _INTERRUPTED = 130
 
 
@@ -32,11 +30,6 @@ def use_color(stream: TextIO) -> bool:
 def width_of(stream: TextIO) -> int | None:
     """The width of the stream's terminal in characters; None if it is no terminal, so that lines are not limited."""
     return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else None
-
-
-def paint(text: str, style: str, color: bool) -> str:
-    """The text in that style, if `color`."""
-    return f"{_STYLES[style]}{text}{_RESET}" if color else text
 
 
 def write_error(text: str) -> None:
