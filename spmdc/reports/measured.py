@@ -21,8 +21,8 @@ from lowering.jax.running import Executable, compile_program
 from spmdc.reports.groups import kind_of
 from spmdc.reports.optimised_module import read_module
 from spmdc.reports.origins import Origins
+from spmdc.reports.trace import Event, complete, named
 
-Event = dict[str, object]
 _PROCESS = 2
 _ready: Any = jax.block_until_ready
 _RUNS = 3
@@ -99,7 +99,7 @@ def _events(run: Sequence[Measured], origins: Mapping[str, Op]) -> list[Event]:
     first = min((m.begin for m in run), default=0.0)
     lanes: dict[tuple[int, tuple[object, object]], int] = {}
     devices: dict[int, int] = {}
-    names = [_name("process_name", 0, f"measured on {jax.devices()[0].device_kind}")]
+    names = [named("process_name", _PROCESS, 0, f"measured on {jax.devices()[0].device_kind}")]
     events: list[Event] = []
     for m in sorted(run, key=lambda m: m.device):
         if m.device not in devices and len(devices) == _MOST_DEVICES:
@@ -109,7 +109,7 @@ def _events(run: Sequence[Measured], origins: Mapping[str, Op]) -> list[Event]:
             lanes[lane] = len(lanes) + 1
             devices[m.device] = devices.get(m.device, 0) + 1
             more = f", thread {devices[m.device]}" if devices[m.device] > 1 else ""
-            names.append(_name("thread_name", lanes[lane], f"device {m.device}{more}"))
+            names.append(named("thread_name", _PROCESS, lanes[lane], f"device {m.device}{more}"))
         events.append(_event(m, m.begin - first, lanes[lane], origins.get(m.instruction)))
     return [*names, *events]
 
@@ -118,17 +118,5 @@ def _event(m: Measured, begin: float, lane: int, op: Op | None) -> Event:
     about: Event = {"instruction": m.instruction}
     if op is not None and op.span is not None:
         about["line"] = str(op.span)
-    return {
-        "name": op.label if op is not None else m.instruction,
-        "cat": kind_of(op) if op is not None else "of the compiler",
-        "ph": "X",
-        "ts": begin,
-        "dur": m.duration,
-        "pid": _PROCESS,
-        "tid": lane,
-        "args": about,
-    }
-
-
-def _name(kind: str, thread: int, name: str) -> Event:
-    return {"name": kind, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+    name, category = (op.label, kind_of(op)) if op is not None else (m.instruction, "of the compiler")
+    return complete(name, category, begin, m.duration, _PROCESS, lane, about)

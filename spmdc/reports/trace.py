@@ -27,8 +27,8 @@ def trace_of(program: Program, machine: Machine) -> dict[str, object]:
     executions = timeline(program, machine)
     threads: dict[str, int] = {"compute": _COMPUTE}
     events = [_event(program, execution, threads) for execution in executions if execution.seconds]
-    names = [_name("process_name", 0, f"{program.summary} on {machine.name}, by model")]
-    names += [_name("thread_name", number, thread) for thread, number in threads.items()]
+    names = [named("process_name", _PROCESS, 0, f"{program.summary} on {machine.name}, by model")]
+    names += [named("thread_name", _PROCESS, number, thread) for thread, number in threads.items()]
     counters = list(_memory(program, executions))
     other = {"machine": machine.name, "program": program.summary, "is_complete": len(executions) < MOST}
     return {"traceEvents": [*names, *events, *counters], "displayTimeUnit": "ns", "otherData": other}
@@ -37,16 +37,8 @@ def trace_of(program: Program, machine: Machine) -> dict[str, object]:
 def _event(program: Program, execution: Execution, threads: dict[str, int]) -> Event:
     op = execution.op
     thread = threads.setdefault(_thread(program, op), len(threads) + 1)
-    return {
-        "name": op.label,
-        "cat": kind_of(op),
-        "ph": "X",
-        "ts": execution.begin * _MICROSECONDS,
-        "dur": execution.seconds * _MICROSECONDS,
-        "pid": _PROCESS,
-        "tid": thread,
-        "args": _about(execution),
-    }
+    begin, duration = execution.begin * _MICROSECONDS, execution.seconds * _MICROSECONDS
+    return complete(op.label, kind_of(op), begin, duration, _PROCESS, thread, _about(execution))
 
 
 def _thread(program: Program, op: Op) -> str:
@@ -86,5 +78,12 @@ def _memory(program: Program, executions: Iterable[Execution]) -> Iterator[Event
             }
 
 
-def _name(kind: str, thread: int, name: str) -> Event:
-    return {"name": kind, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+def complete(name: str, category: str, begin: float, duration: float, process: int, thread: int, about: Event) -> Event:
+    """Something that a thread does for some microseconds."""
+    place: Event = {"ts": begin, "dur": duration, "pid": process, "tid": thread}
+    return {"name": name, "cat": category, "ph": "X", **place, "args": about}
+
+
+def named(kind: str, process: int, thread: int, name: str) -> Event:
+    """The name of a process or a thread."""
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
