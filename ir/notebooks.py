@@ -28,22 +28,12 @@ class Drawn:
         printer.text(write(self))
 
 
-def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
-    """Registers the decorated function, which returns HTML."""
+def draws(kind: type[Drawn], *, at_prompts: bool = False) -> Callable[[_Drawer], _Drawer]:
+    """Registers the decorated function, which returns HTML, or, `at_prompts`, the text that these show."""
 
     def register(draw: _Drawer) -> _Drawer:
-        _DRAWERS[kind] = draw
+        (_WRITERS if at_prompts else _DRAWERS)[kind] = draw
         return draw
-
-    return register
-
-
-def writes(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
-    """Registers the decorated function, which returns what prompts show."""
-
-    def register(write: _Drawer) -> _Drawer:
-        _WRITERS[kind] = write
-        return write
 
     return register
 

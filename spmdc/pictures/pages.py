@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from types import MappingProxyType
 
-from ir.notebooks import Lines, draws, writes
+from ir.notebooks import Lines, draws
 from ir.program import Program, all_ops
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
@@ -40,7 +40,7 @@ def _of_program(source: Program) -> str:
     return program(source.summary, print_program(source, locations=False))
 
 
-@writes(Program)
+@draws(Program, at_prompts=True)
 def _at_a_prompt(source: Program) -> str:
     """A program that is not longer than a page as it is written, such as one on which a property fails."""
     is_short = sum(1 for _ in all_ops(source)) <= _OPEN
