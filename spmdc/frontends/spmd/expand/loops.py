@@ -132,7 +132,7 @@ def _while(block: Statements, node: s.While) -> Item:
             attrs["trip_count"] = expect_int(block.evaluator.expr(entry.init), entry.init.span, "trip_count")
         else:
             carried.append(_begun(block, entry))
-    loop = _Loop(block, node.head, carried)
+    loop = _Loop(block, node.span, carried)
     go = [TensorType((), pred)]
     what, rule = "the condition of the loop", "it is a truth value, as in return i < 3"
     cond = loop.region(lambda inner: loop.returned(inner, node.cond, ["go"], go, what, rule))
@@ -143,7 +143,7 @@ def _while(block: Statements, node: s.While) -> Item:
 def _counted(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
     """A `while` that carries its counter, an s32[], in front of the other values. The final counter is not a result."""
     counter = _Carried(s.Target(node.counter_span, node.counter), 0, TensorType((), s32))
-    loop = _Loop(block, node.head, [counter, *carried])
+    loop = _Loop(block, node.span, [counter, *carried])
 
     def go(inner: Statements) -> list[Value]:
         return [inner.evaluator.emitter.infix("<", inner.builder.params[0], rounds)]

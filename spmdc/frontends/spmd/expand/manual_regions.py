@@ -37,12 +37,12 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
     Raises SpmdcError (E203, E405, E409, E410, and errors of types), or PoisonedError.
     """
     if block.context.stage == "spmd":
-        raise error("E406", "manual regions belong to global programs, and this is an SPMD one", node.head)
+        raise error("E406", "manual regions belong to global programs, and this is an SPMD one", node.span)
     given = {p.name: p for p in node.passed if _is_axes(p)}
-    axes = _axes(block, given["axes"].value if given else None, node.head)
+    axes = _axes(block, given["axes"].value if given else None, node.span)
     manual = frozenset(axis.name for axis in axes)
     builder = RegionBuilder(block.claims.names)
-    inner = block.inner(Scope(block.scope, sealed=True), builder, node.head)
+    inner = block.inner(Scope(block.scope, sealed=True), builder, node.span)
     operands: list[Value] = []
     for passed in node.passed:
         if _is_axes(passed):
@@ -55,7 +55,7 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
         inner.scope.bind(passed.name, param, passed.span)
     wanted = [_placed(block, target.type) if target.type is not None else None for target in targets]
     hints = [t.name for t in targets] or ["out"]
-    returned = inner.run(node.body, [f"{hint}.shard" for hint in hints], node.head, "the manual region")
+    returned = inner.run(node.body, [f"{hint}.shard" for hint in hints], node.span, "the manual region")
     if returned is None:
         raise PoisonedError
     results: list[Value] = []
@@ -67,7 +67,7 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
     shardings, types = [w.sharding for w in wholes], [w.type for w in wholes]
     region, append = builder.region(*results), block.evaluator.emitter.ops
     return one_or_several(
-        append("manual", operands, {"axes": axes}, shardings=shardings, span=node.head, regions=(region,), types=types)
+        append("manual", operands, {"axes": axes}, shardings=shardings, span=node.span, regions=(region,), types=types)
     )
 
 

@@ -229,13 +229,9 @@ class StatementExpander:
         value, locations = statement.value, self.context.locations
         if not locations or len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
-        line, is_printed = place.end_line, isinstance(value, s.Call) and value.name in OPS
-        by_truth = isinstance(value, s.Case) and value.by_truth
-        if isinstance(value, s.While | s.Case | s.Manual | s.Checkpoint) and not by_truth:
-            line, is_printed = value.head.end_line, True
-        if not is_printed or place.source is not self.context.source:
+        if not _is_printed_form(value) or place.source is not self.context.source:
             return
-        location = locations.get(line)
+        location = locations.get(place.end_line)
         op, span = self.builder.ops[-1], None
         cause = op.cause
         if location is not None:
@@ -296,17 +292,17 @@ class StatementExpander:
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
         index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[node.by_truth]))
-        return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.head)
+        return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.span)
 
     def checkpoint(self, node: s.Checkpoint, targets: Sequence[s.Target]) -> Item:
         """A `checkpoint` op, or its block in place. Its results and the values that are made for them have the names of
         the targets."""
         if self.context.stage != "global":
-            raise error("E406", "checkpoints belong to global programs", node.head, help="write what is inside alone")
+            raise error("E406", "checkpoints belong to global programs", node.span, help="write what is inside alone")
         if node.condition is not None and not self.is_so(node.condition):
-            return self.in_place(node.body, node.head)
+            return self.in_place(node.body, node.span)
         hints = [t.name for t in targets] or _branch_hints(node.body)
-        return self.blocks("checkpoint", (), [(node.body, hints)], node.head)
+        return self.blocks("checkpoint", (), [(node.body, hints)], node.span)
 
     def blocks(
         self,
@@ -346,14 +342,14 @@ class StatementExpander:
         """The results of one of the blocks, expanded in place; the others are dropped."""
         place = expect_int(int(chooser) if node.by_truth else chooser, node.chooser.span, _CHOOSERS[0])
         last = len(node.branches) - 1
-        return self.in_place(node.branches[place if 0 <= place <= last else last], node.head)
+        return self.in_place(node.branches[place if 0 <= place <= last else last], node.span)
 
     def precision(self, node: s.Precision) -> Item:
         """The results of a block in which floats are computed in an element type."""
         if self.context.stage != "global":
             help_text = "write the converts: convert(x, dtype=bf16)"
-            raise error("E406", "precisions belong to global programs", node.head, help=help_text)
-        return self.in_place(node.body, node.head, float_type(self.evaluator.expr(node.dtype), node.dtype.span))
+            raise error("E406", "precisions belong to global programs", node.span, help=help_text)
+        return self.in_place(node.body, node.span, float_type(self.evaluator.expr(node.dtype), node.dtype.span))
 
     def in_place(self, statements: Sequence[s.Statement], head: Span, precision: DType | None = None) -> Item:
         """The results of statements that are expanded into this block, possibly in another precision."""
@@ -408,6 +404,13 @@ def float_type(item: Item, span: Span) -> DType:
         return item
     help_text = "precision(bf16) { … }, or a const: const A = where(SHORT, bf16, f32)"
     raise error("E207", f"a precision must be a type of floats, and is {describe(item)}", span, help=help_text)
+
+
+def _is_printed_form(value: s.Expr) -> bool:
+    """Whether an op is printed like this: by its name, or as blocks, but for choices by truth."""
+    if isinstance(value, s.Case):
+        return not value.by_truth
+    return isinstance(value, s.While | s.Manual | s.Checkpoint) or (isinstance(value, s.Call) and value.name in OPS)
 
 
 def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""The syntax tree: frozen nodes, each with its span in the source.
+"""The syntax tree: frozen nodes, each with its span in the source. That of an expression with blocks ends before the
+first of them.
 
 Nothing is evaluated here: dims are expressions, sharding axes are names. `spmdc.frontends.spmd.expand`
 gives them meaning.
@@ -134,9 +135,8 @@ class Carried(Node):
 
 @record
 class While(Node):
-    """A loop as an expression with as many results as it carries values. `head` ends after the `)` of the values."""
+    """A loop as an expression with as many results as it carries values."""
 
-    head: Span
     carried: tuple[Carried, ...]
     cond: tuple[Statement, ...]
     body: tuple[Statement, ...]
@@ -144,10 +144,8 @@ class While(Node):
 
 @record
 class Repeat(Node):
-    """`counter` runs from 0 to `bound` - 1: during expansion if it is `unrolled`, otherwise at run time. `head` ends
-    after the `)` of the values."""
+    """`counter` runs from 0 to `bound` - 1: during expansion if it is `unrolled`, otherwise at run time."""
 
-    head: Span
     counter: str
     counter_span: Span
     bound: Expr
@@ -159,9 +157,8 @@ class Repeat(Node):
 @record
 class Case(Node):
     """One of several blocks, chosen by an index; or, `by_truth`, one of two, the first of `branches` being the one
-    after `else`. `head` ends after the `)`."""
+    after `else`."""
 
-    head: Span
     chooser: Expr
     branches: tuple[tuple[Statement, ...], ...]
     by_truth: bool = False
@@ -179,28 +176,24 @@ class Passed(Node):
 
 @record
 class Manual(Node):
-    """A block that each device runs on its shards. `head` ends after the `)`."""
+    """A block that each device runs on its shards."""
 
-    head: Span
     passed: tuple[Passed, ...]
     body: tuple[Statement, ...]
 
 
 @record
 class Checkpoint(Node):
-    """A block whose intermediate values a gradient does not keep, if its optional condition holds. `head` ends before
-    the block."""
+    """A block whose intermediate values a gradient does not keep, if its optional condition holds."""
 
-    head: Span
     condition: Expr | None
     body: tuple[Statement, ...]
 
 
 @record
 class Precision(Node):
-    """A block whose floats are computed in an element type. `head` ends after the `)`."""
+    """A block whose floats are computed in an element type."""
 
-    head: Span
     dtype: Expr
     body: tuple[Statement, ...]
 

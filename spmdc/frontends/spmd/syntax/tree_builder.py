@@ -274,35 +274,29 @@ class Builder:
     # Blocks.
 
     def while_loop(self, c: Children) -> s.While:
-        head = self._span(c[0], c[4])
-        return s.While(self._span(c[0], c[4]), head, tuple(c[2]), tuple(c[5]), tuple(c[7]))
+        return s.While(self._span(c[0], c[4]), tuple(c[2]), tuple(c[5]), tuple(c[7]))
 
     def repeat_loop(self, c: Children) -> s.Repeat:
-        head = self._span(c[0], c[6])
-        return s.Repeat(head, head, c[1].text, self._token_span(c[1]), c[3], tuple(c[5]), tuple(c[7]))
+        name, span = c[1].text, self._token_span(c[1])
+        return s.Repeat(self._span(c[0], c[6]), name, span, c[3], tuple(c[5]), tuple(c[7]))
 
     def counted_loop(self, c: Children) -> s.Repeat:
         return replace(self.repeat_loop(c), unrolled=False)
 
     def case(self, c: Children) -> s.Case:
-        head = self._span(c[0], c[3])
-        return s.Case(head, head, c[2], tuple(tuple(branch) for branch in c[4]))
+        return s.Case(self._span(c[0], c[3]), c[2], tuple(tuple(branch) for branch in c[4]))
 
     def if_else(self, c: Children) -> s.Case:
-        head = self._span(c[0], c[3])
-        return s.Case(head, head, c[2], (tuple(c[6]), tuple(c[4])), by_truth=True)
+        return s.Case(self._span(c[0], c[3]), c[2], (tuple(c[6]), tuple(c[4])), by_truth=True)
 
     def checkpoint(self, c: Children) -> s.Checkpoint:
-        head = self._span(c[0], c[-2])
-        return s.Checkpoint(head, head, c[2] if len(c) > 2 else None, tuple(c[-1]))
+        return s.Checkpoint(self._span(c[0], c[-2]), c[2] if len(c) > 2 else None, tuple(c[-1]))
 
     def precision(self, c: Children) -> s.Precision:
-        head = self._span(c[0], c[3])
-        return s.Precision(head, head, c[2], tuple(c[4]))
+        return s.Precision(self._span(c[0], c[3]), c[2], tuple(c[4]))
 
     def manual(self, c: Children) -> s.Manual:
-        head = self._span(c[0], c[3])
-        return s.Manual(head, head, tuple(c[2]), tuple(c[4]))
+        return s.Manual(self._span(c[0], c[3]), tuple(c[2]), tuple(c[4]))
 
     def passed_whole(self, c: Children) -> s.Passed:
         return s.Passed(self._token_span(c[0]), c[0].text, None, None, c[2])
