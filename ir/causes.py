@@ -97,7 +97,6 @@ _SENTENCES: Mapping[CauseKind, str] = {
     "written": "written so in the program",
 }
 
-
 _OPS: Mapping[CauseKind, str] = {
     "annotation": "shard",
     "argument": "call",

@@ -18,7 +18,6 @@ MAX_DEVICES = 1 << 20
 
 MAX_AXES = 64
 
-
 _AXES: dict[tuple[str, int, int], AxisRef] = {}
 """All references, by their fields."""
 

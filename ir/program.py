@@ -40,7 +40,6 @@ Attr: TypeAlias = (
 )
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 
-
 _SHOWN = 4
 """The most operands whose names an op's short form has."""
 

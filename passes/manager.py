@@ -195,7 +195,6 @@ _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """The stages that a pass is applied to, and the one that it leads to. All other passes rewrite SPMD programs."""
 
-
 PROPAGATING: tuple[Pass, ...] = (
     Rewrite("indices", use_known_indices, prepares=True),
     Rewrite("specialize", specialize, prepares=True),

@@ -96,7 +96,6 @@ FAMILIES: Mapping[str, tuple[Write, ...]] = {
 
 _LIKELY = (layout.shard, layout.shard, elementwise.binary)
 
-
 Surroundings = tuple[tuple[Mesh, ...], Divisions]
 
 

@@ -217,7 +217,6 @@ _axes = AttrDef("axes", "axes")
 _kind = AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS)
 _dim = AttrDef("dim", "int")
 
-
 _collective = partial(declare, family="collective", operands=1, factors=_factors, stages=("spmd",))
 
 
@@ -241,7 +240,6 @@ def rounds_of(attrs: Attrs) -> tuple[Round, ...]:
 
 
 _BY_ROUNDS = Communication(lambda group, n: n, lambda group: 1.0, rounds=rounds_of, kind="collective_permute")
-
 
 _collective(
     "axis_index",

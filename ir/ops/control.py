@@ -164,7 +164,6 @@ declare(
     doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
 )
 
-
 declare(
     "manual",
     "control",

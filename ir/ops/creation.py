@@ -134,7 +134,6 @@ declare(
     in_kernels=InKernels.GIVEN,
 )
 
-
 declare(
     "undefined",
     "creation",

@@ -375,7 +375,6 @@ Emitter = Callable[[FunctionWriter, Op], str]
 EMITTERS: Registry[Emitter] = Registry()
 """The emitter of each op: it returns the text of an expression for the op's result, or for the tuple of its results."""
 
-
 emits = EMITTERS.of
 """Registers an emitter for ops of these names."""
 

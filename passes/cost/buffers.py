@@ -28,7 +28,6 @@ from passes.cost.machine import Machine
 _ACROSS = frozenset({"all_reduce"})
 """Collectives that may write their result over their operand."""
 
-
 _SHOWN = 8
 """How many of the values that are alive at the peak a warning lists."""
 

@@ -39,7 +39,6 @@ __all__ = [
     "write_plan",
 ]
 
-
 _MOST_OPS_PLANNED_TWICE = 2000
 """Larger programs are planned once only, because planning them takes seconds."""
 

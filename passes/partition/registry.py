@@ -100,7 +100,6 @@ REWRITES: Registry[Rewrite] = Registry()
 rewrites = REWRITES.of
 """Registers a function that rewrites these ops before they are partitioned."""
 
-
 _NOTHING_ELSE = Partitioning(lambda c: c.emit(*c.operands, **c.op.attrs))
 
 

@@ -66,11 +66,9 @@ def _propagated(program: Program, *, beside: bool = True, at_once: bool = False)
 Boundary = tuple[tuple[Axes, ...], ...]
 """The axes of each dim of a function's parameters, then of its results."""
 
-
 Wanted = Mapping[int, tuple[Axes, int]]
 """For each factor of a node the axes that it should be split over, with the position of the tensor that they come
 from."""
-
 
 Spreading = Sequence[tuple[int, DimAxes, Wanted]]
 """The tensors of a node, by position, the split that each should have, and what that follows from. Tensors that are

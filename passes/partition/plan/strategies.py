@@ -32,7 +32,6 @@ CLOSE = 0.005
 """Strategies whose times differ by less count as equal, and the first of them is chosen. One that leaves a reduction
 pending comes before one that does it, because it may be shared later, unless nothing can be gained by that."""
 
-
 SecondsOf = Callable[[tuple[int, ...], float, ClosedSharding, ClosedSharding], float]
 """The time of a reshard, or a bound of it, of a tensor of that shape and element size from one sharding to another."""
 

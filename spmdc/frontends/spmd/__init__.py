@@ -20,7 +20,6 @@ from spmdc.frontends.spmd.syntax.parser import parse_text
 
 __all__ = ["Reading", "format_source", "parse", "print_program", "read"]
 
-
 _MOST_ERRORS = 200
 """The most errors of a text that are reported."""
 _FIRST = ("", 0, 0)

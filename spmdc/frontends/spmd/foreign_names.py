@@ -55,7 +55,6 @@ WORDS = MappingProxyType(
     }
 )
 
-
 ARGUMENTS = MappingProxyType(
     {
         "axis": ("dim", "dims"),

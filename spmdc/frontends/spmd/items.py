@@ -28,7 +28,6 @@ def one_or_several(values: tuple[Value, ...]) -> Value | Several:
 Number = int | float | bool
 Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 
-
 Bound = dict[tuple[int, int], Item]
 """The items that names are bound to, by the line and column of each binding; for an unrolled loop, those of its first
 iteration."""

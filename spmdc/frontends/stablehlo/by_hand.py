@@ -40,7 +40,6 @@ _COLLECTIVES = frozenset({
 })  # fmt: skip
 _PLACED = re.compile(r"devices=|mesh\[")
 
-
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 

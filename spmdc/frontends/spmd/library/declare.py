@@ -145,7 +145,6 @@ def _of(kind: type | UnionType, words: str, code: str = "E203") -> Callable[[Ite
 
 _number = _of(int | float, "a compile-time number", "E207")
 
-
 _READERS: dict[str, Callable[[Item, Span, str], Any]] = {
     "Value": expect_value,
     "Operand": _operand,

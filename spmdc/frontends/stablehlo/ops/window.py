@@ -27,7 +27,6 @@ _CUMULATIVE = {kind: name for name, kind in CUMULATIVE.items()}
 _MOST_OFFSETS = 256
 """The largest window to which an unsupported body is applied, position by position."""
 
-
 _ELEMENTS: Mapping[str, Attr] = MappingProxyType(
     {
         "update_window_dims": (),
