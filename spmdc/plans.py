@@ -102,12 +102,34 @@ class Plan:
 
         Raises SpmdcError (E101, E309, E413) if there is no such op, or it has no such strategy.
         """
-        return replaced(self, value, strategy)
+        require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
+        asked = _asked(self, value)
+        decided = {**self.decided, asked.key: strategy}
+        found = _planned(self, decided)
+        if asked.key not in found.met:
+            choices = self.explain(value).choices
+            known = ", ".join(repr(c.strategy) for c in choices if c.total is not None)
+            message = f"the op that makes {value!r} has no strategy {strategy!r}"
+            raise error("E413", message, help=f"it has {known}")
+        lost = next((chosen for key, chosen in decided.items() if key not in found.met), None)
+        if lost is not None:
+            message = f"with {strategy!r} for {value!r}, the op for which {lost!r} was chosen before cannot have it"
+            raise error("E413", message, help="explain lists what it can have")
+        return replace(found.plan, decided=decided)
 
     def diff(self, other: Plan) -> str:
         """The differences of another plan, and their costs: a line for each op that differs, and the totals."""
         require(isinstance(other, Plan), "plans are compared with plans", other, "spmdc.plan(program)")
-        return Lines(differences(self, other))
+        costs = self.cost(), other.cost()
+        rows = _rows(self.program, costs[0]), _rows(other.program, costs[1])
+        lines: list[str] = []
+        for key in dict.fromkeys((*rows[0], *rows[1])):
+            pair = [side.get(key, []) for side in rows]
+            same = {row.details for row in pair[0]} & {row.details for row in pair[1]}
+            for mark, side, others in zip("-+", pair, reversed(pair), strict=True):
+                lines.extend(f"{mark} {row.shown(others)}" for row in side if row.details not in same)
+        sums = [sum_text(c) for c in costs]
+        return Lines("\n".join([*(lines or ["the plans are the same"]), f"- {sums[0]}", f"+ {sums[1]}"]))
 
 
 # Costs.
@@ -417,24 +439,6 @@ def _planned(plan: Plan, decided: Mapping[object, str]) -> _Planned:
     return _Planned(made, asked, met, own)
 
 
-def replaced(plan: Plan, value: str, strategy: str) -> Plan:
-    """The plan with another strategy for an op. Raises SpmdcError (E101, E309, E413, E601)."""
-    require(isinstance(strategy, str), "a strategy is a text", strategy, "plan.explain(value) lists them")
-    asked = _asked(plan, value)
-    decided = {**plan.decided, asked.key: strategy}
-    found = _planned(plan, decided)
-    if asked.key not in found.met:
-        choices = choices_for(plan, value).choices
-        known = ", ".join(repr(c.strategy) for c in choices if c.total is not None)
-        message = f"the op that makes {value!r} has no strategy {strategy!r}"
-        raise error("E413", message, help=f"it has {known}")
-    lost = next((chosen for key, chosen in decided.items() if key not in found.met), None)
-    if lost is not None:
-        message = f"with {strategy!r} for {value!r}, the op for which {lost!r} was chosen before cannot have it"
-        raise error("E413", message, help="explain lists what it can have")
-    return replace(found.plan, decided=decided)
-
-
 # Differences.
 
 
@@ -450,21 +454,6 @@ class _Row:
     def shown(self, others: Sequence[_Row]) -> str:
         text = self.details if any(row.text == self.text for row in others) else self.text
         return text if self.cost is None else f"{text}  # {cost_text(self.cost)}"
-
-
-def differences(one: Plan, other: Plan) -> str:
-    """The differences between two plans: what the first has after `-`, the second after `+`, ops with costs; and the
-    totals."""
-    costs = one.cost(), other.cost()
-    rows = _rows(one.program, costs[0]), _rows(other.program, costs[1])
-    lines: list[str] = []
-    for key in dict.fromkeys((*rows[0], *rows[1])):
-        pair = [side.get(key, []) for side in rows]
-        same = {row.details for row in pair[0]} & {row.details for row in pair[1]}
-        for mark, side, others in zip("-+", pair, reversed(pair), strict=True):
-            lines.extend(f"{mark} {row.shown(others)}" for row in side if row.details not in same)
-    sums = [sum_text(c) for c in costs]
-    return "\n".join([*(lines or ["the plans are the same"]), f"- {sums[0]}", f"+ {sums[1]}"])
 
 
 def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Row]]:
