@@ -43,13 +43,11 @@ class Builder:
 
     source: Source
 
-    def _span(self, first: Any, last: Any) -> Span:
+    def _span(self, first: Any, last: Any = None) -> Span:
+        """From the first token or node to the last, or that of a single token."""
         a = first if isinstance(first, Token) else first.span
-        b = last if isinstance(last, Token) else last.span
+        b = a if last is None else last if isinstance(last, Token) else last.span
         return Span(self.source, a.line, a.column, b.end_line, b.end_column)
-
-    def _token_span(self, token: Token) -> Span:
-        return Span(self.source, token.line, token.column, token.end_line, token.end_column)
 
     # Lists and rules that only pass a child on.
 
@@ -87,26 +85,26 @@ class Builder:
         return tuple(c[1])
 
     def binding(self, c: Children) -> s.Const:
-        return s.Const(self._token_span(c[0]), c[0].text, c[2])
+        return s.Const(self._span(c[0]), c[0].text, c[2])
 
     def mesh(self, c: Children) -> s.MeshItem:
         name = c[1].text if c[1] is not None else ""
         devices = None
         if len(c) > 3:
             if c[3].text != "devices":
-                raise error("E001", f"unexpected {c[3].text!r}", self._token_span(c[3]), help="mesh (x=4) devices=[…]")
+                raise error("E001", f"unexpected {c[3].text!r}", self._span(c[3]), help="mesh (x=4) devices=[…]")
             devices = c[5]
-        name_span = self._token_span(c[1]) if c[1] is not None else None
-        return s.MeshItem(self._token_span(c[0]), name, tuple(c[2]), devices, name_span)
+        name_span = self._span(c[1]) if c[1] is not None else None
+        return s.MeshItem(self._span(c[0]), name, tuple(c[2]), devices, name_span)
 
     def include(self, c: Children) -> s.Include:
-        return s.Include(self._token_span(c[1]), self.string([c[1]]).value)
+        return s.Include(self._span(c[1]), self.string([c[1]]).value)
 
     def default_precision(self, c: Children) -> s.DefaultPrecision:
         return s.DefaultPrecision(self._span(c[0], c[3]), c[2])
 
     def stage_item(self, c: Children) -> s.Stage:
-        return s.Stage(self._token_span(c[0]), "plan" if c[0].text == "plan" else "spmd")
+        return s.Stage(self._span(c[0]), "plan" if c[0].text == "plan" else "spmd")
 
     def function(self, c: Children) -> s.FunctionItem:
         item: s.FunctionItem = c[0]
@@ -114,15 +112,13 @@ class Builder:
 
     def header(self, c: Children) -> s.FunctionItem:
         name = c[1]
-        return s.FunctionItem(
-            self._span(c[0], c[4]), name.text, self._token_span(name), (tuple(c[3]), tuple(c[6])), None
-        )
+        return s.FunctionItem(self._span(c[0], c[4]), name.text, self._span(name), (tuple(c[3]), tuple(c[6])), None)
 
     def param(self, c: Children) -> s.Param:
-        return s.Param(self._token_span(c[0]), c[0].text, c[2])
+        return s.Param(self._span(c[0]), c[0].text, c[2])
 
     def weight(self, c: Children) -> s.Param:
-        return s.Param(self._token_span(c[0]), c[0].text, c[2], c[4])
+        return s.Param(self._span(c[0]), c[0].text, c[2], c[4])
 
     def unnamed_result(self, c: Children) -> s.Param:
         return s.Param(c[0].span, "", c[0])
@@ -148,7 +144,7 @@ class Builder:
         return s.DimExpr(c[0].span, c[0], axes, opened, priority)
 
     def whole_axis(self, c: Children) -> s.Axis:
-        return s.Axis(self._token_span(c[0]), c[0].text)
+        return s.Axis(self._span(c[0]), c[0].text)
 
     def sub_axis(self, c: Children) -> s.Axis:
         return s.Axis(self._span(c[0], c[5]), c[0].text, (self._int(c[3]), self._int(c[5])))
@@ -163,7 +159,7 @@ class Builder:
                 replicated.extend(axis for _, axis in entries or ())
             else:
                 help = "{partial: x, max y; replicated: z} or {replicated}"
-                raise error("E001", f"unexpected {word.text!r} in a sharding", self._token_span(word), help=help)
+                raise error("E001", f"unexpected {word.text!r} in a sharding", self._span(word), help=help)
         return _Annotation(self._span(c[0], c[2]), tuple(partial), tuple(replicated))
 
     def clause(self, c: Children) -> tuple[Token, Children | None]:
@@ -190,7 +186,7 @@ class Builder:
         return statement
 
     def target(self, c: Children) -> s.Target:
-        return s.Target(self._token_span(c[0]), c[0].text, c[2] if len(c) > 1 else None)
+        return s.Target(self._span(c[0]), c[0].text, c[2] if len(c) > 1 else None)
 
     # Expressions.
 
@@ -210,18 +206,18 @@ class Builder:
         return s.Unary(self._span(c[0], c[1]), c[0].text, c[1])
 
     def name(self, c: Children) -> s.Name:
-        return s.Name(self._token_span(c[0]), c[0].text)
+        return s.Name(self._span(c[0]), c[0].text)
 
     def _int(self, token: Token) -> int:
         if len(token.text) > _MAX_INT_DIGITS:
-            raise error("E001", f"the number has {len(token.text)} digits", self._token_span(token))
+            raise error("E001", f"the number has {len(token.text)} digits", self._span(token))
         return int(token.text, 0) if token.text[:2] in ("0x", "0X") else int(token.text)
 
     def integer(self, c: Children) -> s.Number:
-        return s.Number(self._token_span(c[0]), self._int(c[0]))
+        return s.Number(self._span(c[0]), self._int(c[0]))
 
     def floating(self, c: Children) -> s.Number:
-        return s.Number(self._token_span(c[0]), float(c[0].text))
+        return s.Number(self._span(c[0]), float(c[0].text))
 
     def string(self, c: Children) -> s.Text:
         text = c[0].text
@@ -229,12 +225,12 @@ class Builder:
             body = text[1:-1].replace("\\'", "'").replace('"', '\\"')
             text = f'"{body}"'
         try:
-            return s.Text(self._token_span(c[0]), _STRINGS.decode(text))
+            return s.Text(self._span(c[0]), _STRINGS.decode(text))
         except ValueError:
-            raise error("E001", "the string has an escape that does not exist", self._token_span(c[0])) from None
+            raise error("E001", "the string has an escape that does not exist", self._span(c[0])) from None
 
     def literal(self, c: Children) -> s.Literal:
-        return s.Literal(self._token_span(c[0]), c[0].literal)
+        return s.Literal(self._span(c[0]), c[0].literal)
 
     def call(self, c: Children) -> s.Call:
         args: list[s.Expr] = []
@@ -246,7 +242,7 @@ class Builder:
                 raise error("E001", "an argument without a name follows one with a name", argument.span)
             else:
                 args.append(argument)
-        return s.Call(self._span(c[0], c[3]), c[0].text, self._token_span(c[0]), tuple(args), tuple(keywords))
+        return s.Call(self._span(c[0], c[3]), c[0].text, self._span(c[0]), tuple(args), tuple(keywords))
 
     def keyword(self, c: Children) -> s.Keyword:
         return s.Keyword(self._span(c[0], c[2]), c[0].text, c[2])
@@ -277,7 +273,7 @@ class Builder:
         return s.While(self._span(c[0], c[4]), tuple(c[2]), tuple(c[5]), tuple(c[7]))
 
     def repeat_loop(self, c: Children) -> s.Repeat:
-        name, span = c[1].text, self._token_span(c[1])
+        name, span = c[1].text, self._span(c[1])
         return s.Repeat(self._span(c[0], c[6]), name, span, c[3], tuple(c[5]), tuple(c[7]))
 
     def counted_loop(self, c: Children) -> s.Repeat:
@@ -299,11 +295,11 @@ class Builder:
         return s.Manual(self._span(c[0], c[3]), tuple(c[2]), tuple(c[4]))
 
     def passed_whole(self, c: Children) -> s.Passed:
-        return s.Passed(self._token_span(c[0]), c[0].text, None, None, c[2])
+        return s.Passed(self._span(c[0]), c[0].text, None, None, c[2])
 
     def passed_shard(self, c: Children) -> s.Passed:
         type: s.TypeExpr = c[2]
-        name, span = c[0].text, self._token_span(c[0])
+        name, span = c[0].text, self._span(c[0])
         if c[1].type == "OF":
             return s.Passed(span, name, None, type, c[4])
         return s.Passed(span, name, replace(type, of=None), type.of, c[4])
