@@ -125,7 +125,7 @@ def _written(
     bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]
     written, facts = _spmd_entry(module, taken) if spmd else (_global_entry(module, taken), None)
     bodies.extend(written)
-    blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
+    blocks = [_docstring(program, taken), _imports(bodies, module), *_mesh(module)]
     blocks.extend([host.TABLES] if module.helpers & {"call_host", "call_host_of_jax", "raise_failures"} else [])
     blocks.extend([opaque.TABLE] if calls_of_functions(program) else [])
     blocks.extend(helper.text for helper in needed(module.helpers))
@@ -162,7 +162,7 @@ For {size} devices on the host's CPU, before the first use of jax:
 """'''
 
 
-def _imports(program: Program, bodies: Iterable[str], module: ModuleWriter) -> str:
+def _imports(bodies: Iterable[str], module: ModuleWriter) -> str:
     text = "\n".join([*bodies, *(h.text for h in needed(module.helpers))])
     lines = ["from __future__ import annotations", ""]
     lines.extend(f"import {name}" for name in ("base64", "functools", "math", "zlib") if f"{name}." in text)

@@ -59,7 +59,7 @@ def _in_order(w: FunctionWriter, op: Op, axes: set[str]) -> str:
 def _call(w: FunctionWriter, op: Op, operands: Sequence[str], results: Sequence[Value], axes: set[str]) -> str:
     function = op.attrs["function"]
     if isinstance(function, HostFunction):
-        return _call_of(w, op, function, operands)
+        return _call_of(op, function, operands)
     types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in results]
     target, config = str(op.attrs["target"]), str(op.attrs["config"])
     options = [json.dumps(target), types[0] if len(types) == 1 else tuple_text(types), *_memory(op)]
@@ -81,7 +81,7 @@ def _call(w: FunctionWriter, op: Op, operands: Sequence[str], results: Sequence[
     return f"lax.platform_dependent({', '.join(operands)}, cpu=lambda *a: {on_cpu}, default={other})"
 
 
-def _call_of(w: FunctionWriter, op: Op, function: HostFunction, operands: Sequence[str]) -> str:
+def _call_of(op: Op, function: HostFunction, operands: Sequence[str]) -> str:
     types = tuple_text(f"({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results)
     call = f'FUNCTIONS["{function.name}"]({tuple_text(operands)}, {types})'
     return call if len(op.results) != 1 else f"{call}[0]"
