@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -105,15 +105,21 @@ class Context:
 
 
 class Expressions(Protocol):
-    """What a block's expressions offer to their parts. Ops are emitted to `emitter`."""
+    """What a block's expressions offer to their parts. Ops are emitted to `emitter`. `function` is the name of
+    the one that has the block."""
 
     context: Context
+    function: str
     scope: Scope
     emitter: Emitter
 
     def expr(self, node: Expr) -> Item:
         """The item that an expression evaluates to. Raises SpmdcError, or PoisonedError if it uses a value with an
         error."""
+
+    def exprs(self, nodes: Iterable[Expr]) -> list[Item]:
+        """The items that several expressions evaluate to. Raises SpmdcError with the errors of all, or
+        PoisonedError."""
 
     def value(self, node: Expr, what: str) -> Value:
         """The tensor that an expression evaluates to. Raises SpmdcError (E207) if it is something other than `what`."""

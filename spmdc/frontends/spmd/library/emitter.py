@@ -111,6 +111,12 @@ class Emitter:
         """A tensor in the precision of arithmetic: floats are converted to the program's."""
         return self.convert(x, self.precision) if self.precision is not None and x.dtype.is_float else x
 
+    def all_computed(self, operands: Sequence[Operand], *, compared: bool = False) -> Sequence[Operand]:
+        """Operands in the precision of arithmetic. Tensors of one type that are compared are not converted."""
+        if compared and len({v.dtype for v in operands if isinstance(v, Value)}) < 2:
+            return operands
+        return [self.computed(v) if isinstance(v, Value) else v for v in operands]
+
     def as_declared(self, x: Value, type: TensorType) -> Value:
         """A tensor converted to its written type: with a precision, floats are converted to the written element
         type."""
