@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ir.diagnostics import Diagnostics, Source
+from spmdc.frontends.spmd.syntax.engine import by_grammar
 from spmdc.frontends.spmd.syntax.lexer import tokenize
-from spmdc.frontends.spmd.syntax.parser import by_grammar, parse_text
+from spmdc.frontends.spmd.syntax.parser import parse_text
 from spmdc.frontends.spmd.syntax.shapes import flat_statements
 
 SHIPPED = sorted(Path(str(files("spmdc") / "programs")).glob("*.spmd"))
