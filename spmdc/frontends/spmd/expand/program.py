@@ -18,12 +18,13 @@ from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.types import DType, TensorType, f32
+from spmdc.frontends.spmd.expand.choices import float_type
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.manual_regions import undeclared
 from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, to_become, type_sharding
-from spmdc.frontends.spmd.expand.statements import StatementExpander, float_type, written_names
+from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
 from spmdc.frontends.spmd.expand.weights import initializer
 from spmdc.frontends.spmd.items import Bound, Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s

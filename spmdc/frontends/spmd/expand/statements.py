@@ -15,7 +15,8 @@ from ir.diagnostics import Source, Span, SpmdcError, error
 from ir.ops import OPS
 from ir.program import Value
 from ir.sharding import Sharding
-from ir.types import DType, TensorType, f32, pred, s32
+from ir.types import DType, TensorType
+from spmdc.frontends.spmd.expand.choices import expand_checkpoint, expand_choice, expand_precision
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.loops import expand_loop
@@ -23,21 +24,8 @@ from spmdc.frontends.spmd.expand.manual_regions import expand_manual, undeclared
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.repetition import expansion_of
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
-from spmdc.frontends.spmd.items import (
-    Faults,
-    Item,
-    PoisonedError,
-    Scope,
-    Several,
-    describe,
-    expect_int,
-    expect_value,
-    one_or_several,
-)
-from spmdc.frontends.spmd.library.emitter import default_dtype
+from spmdc.frontends.spmd.items import Faults, Item, Scope, Several, expect_value
 from spmdc.frontends.spmd.syntax import nodes as s
-
-_CHOOSERS = ("the index of a case", "the condition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,96 +263,14 @@ class StatementExpander:
         if isinstance(node, s.While | s.Repeat):
             return expand_loop(self, node)
         if isinstance(node, s.Case):
-            return self.choice(node)
+            return expand_choice(self, node)
         if isinstance(node, s.Checkpoint):
-            return self.checkpoint(node, targets)
+            return expand_checkpoint(self, node, targets)
         if isinstance(node, s.Precision):
-            return self.precision(node)
+            return expand_precision(self, node)
         if isinstance(node, s.Manual):
             return expand_manual(self, node, targets)
         return self.evaluator.expr(node)
-
-    # Choices.
-
-    def choice(self, node: s.Case) -> Item:
-        """A `case` op, or, if the index is known at compile time, the results of the chosen block."""
-        chooser = self.evaluator.expr(node.chooser)
-        if isinstance(chooser, int | float):
-            return self.chosen(node, chooser)
-        index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[node.by_truth]))
-        return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.span)
-
-    def checkpoint(self, node: s.Checkpoint, targets: Sequence[s.Target]) -> Item:
-        """A `checkpoint` op, or its block in place. Its results and the values that are made for them have the names of
-        the targets."""
-        if self.context.stage != "global":
-            raise error("E406", "checkpoints belong to global programs", node.span, help="write what is inside alone")
-        if node.condition is not None and not self.is_so(node.condition):
-            return self.in_place(node.body, node.span)
-        hints = [t.name for t in targets] or _branch_hints(node.body)
-        return self.blocks("checkpoint", (), [(node.body, hints)], node.span)
-
-    def blocks(
-        self,
-        name: str,
-        operands: Sequence[Value],
-        written: Sequence[tuple[Sequence[s.Statement], Sequence[str]]],
-        head: Span,
-    ) -> Item:
-        """An op that returns the results of one of several blocks, each with names for its results."""
-        what = "branch" if operands else name
-        blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), head) for _ in written]
-        given = [
-            block.run(statements, hints, head, f"a {what}")
-            for block, (statements, hints) in zip(blocks, written, strict=True)
-        ]
-        returned = [r for r in given if r is not None]
-        if len(returned) < len(given):
-            raise PoisonedError
-        types = _result_types(returned)
-        regions = tuple(
-            block.builder.region(
-                *block.results(r, types, f"this {what}", "all blocks return as many values, of the same types")
-            )
-            for block, r in zip(blocks, returned, strict=True)
-        )
-        return one_or_several(self.evaluator.emitter.ops(name, operands, {}, span=head, regions=regions, types=types))
-
-    def index(self, node: s.Case, chooser: Value) -> Value:
-        """The index of a case. The second block of an `if` is the first branch of the op, because its index is 0."""
-        wanted = TensorType((), pred if node.by_truth else s32)
-        if chooser.type != wanted:
-            what = _CHOOSERS[node.by_truth]
-            raise error("E202", f"{what} must be {wanted}, and is {chooser.type}", node.chooser.span)
-        return self.evaluator.emitter.convert(chooser, s32) if node.by_truth else chooser
-
-    def chosen(self, node: s.Case, chooser: float) -> Item:
-        """The results of one of the blocks, expanded in place; the others are dropped."""
-        place = expect_int(int(chooser) if node.by_truth else chooser, node.chooser.span, _CHOOSERS[0])
-        last = len(node.branches) - 1
-        return self.in_place(node.branches[place if 0 <= place <= last else last], node.span)
-
-    def precision(self, node: s.Precision) -> Item:
-        """The results of a block in which floats are computed in an element type."""
-        if self.context.stage != "global":
-            help_text = "write the converts: convert(x, dtype=bf16)"
-            raise error("E406", "precisions belong to global programs", node.span, help=help_text)
-        return self.in_place(node.body, node.span, float_type(self.evaluator.expr(node.dtype), node.dtype.span))
-
-    def in_place(self, statements: Sequence[s.Statement], head: Span, precision: DType | None = None) -> Item:
-        """The results of statements that are expanded into this block, possibly in another precision."""
-        block = self.inner(Scope(self.scope), self.builder, head)
-        block.evaluator.emitter.precision = precision or block.evaluator.emitter.precision
-        returned = block.run(statements, _branch_hints(statements), head, "a branch")
-        if returned is None:
-            raise PoisonedError
-        return self.together([item for item, _ in returned.items])
-
-    def is_so(self, node: s.Expr) -> bool:
-        """The value of a condition that is known at compile time."""
-        item = self.evaluator.expr(node)
-        number = int(item) if isinstance(item, bool) else item
-        return bool(expect_int(number, node.span, "what a checkpoint depends on"))
 
     def together(self, items: Sequence[Item]) -> Item:
         """Several items as one; tensors if there are several."""
@@ -398,36 +304,11 @@ class StatementExpander:
         return expect_value(item, span, "what is returned")
 
 
-def float_type(item: Item, span: Span) -> DType:
-    """The element type in which floats are to be computed. Raises SpmdcError (E207)."""
-    if isinstance(item, DType) and item.is_float:
-        return item
-    help_text = "precision(bf16) { … }, or a const: const A = where(SHORT, bf16, f32)"
-    raise error("E207", f"a precision must be a type of floats, and is {describe(item)}", span, help=help_text)
-
-
 def _is_printed_form(value: s.Expr) -> bool:
     """Whether an op is printed like this: by its name, or as blocks, but for choices by truth."""
     if isinstance(value, s.Case):
         return not value.by_truth
     return isinstance(value, s.While | s.Manual | s.Checkpoint) or (isinstance(value, s.Call) and value.name in OPS)
-
-
-def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:
-    """Names for the values of the last statement, if it is a `return`."""
-    last = statements[-1] if statements else None
-    return ("branch",) * len(last.values) if isinstance(last, s.Return) else ()
-
-
-def _result_types(branches: Sequence[Returned]) -> list[TensorType]:
-    """For each position, the type of the first tensor that a branch returns there, which numbers take."""
-    types: list[TensorType] = []
-    for i, (first, _) in enumerate(branches[0].items):
-        items = [b.items[i][0] for b in branches if i < len(b.items)]
-        tensor = next((item for item in items if isinstance(item, Value)), None)
-        dtype = default_dtype(first) if isinstance(first, int | float) else f32
-        types.append(tensor.type if tensor is not None else TensorType((), dtype))
-    return types
 
 
 def _complete(value: Value, name: str, sharding: Sharding | None, span: Span | None = None) -> None:
