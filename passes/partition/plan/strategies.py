@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ir.mesh import Axes, axes_in_groups, axes_size
-from ir.ops import OPS, FactorKind, FactorRule
+from ir.mesh import Axes, axes_size
+from ir.ops import OPS, FactorKind
 from ir.ops.declaration import InKernels
 from ir.records import record
-from ir.sharding import shard_size
-from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned, local_bytes
-from passes.partition.exchange.halo import GATHER_FANOUT
+from passes.partition.exchange.candidates import candidates_seconds, scattered_seconds
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import ALONG, KnownSides, Move, Side, Sides, StrategyQuery
 from passes.partition.plan.splits import Options, Way, options_of, pending_groups, proposals_of, ways_to_split
 from passes.partition.plan.windowed_einsum import can_be_windowed, windowed_cost, windowed_einsums
 from passes.partition.registry import seconds_along
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, candidate_axes, results_of_candidates
+from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, results_of_candidates
 from passes.sub_axes import SubAxes
 
 CLOSE = 0.005
@@ -259,9 +256,9 @@ class StrategySelector:
             if q.rule.factors[f].kind in ALONG:
                 seconds += seconds_along(self.machine, q.op, q.rule, f, axes, shardings[0])
             elif candidates_to is None:
-                seconds += _candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
+                seconds += candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
         if candidates_to is not None:
-            seconds += _scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
+            seconds += scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
         moves = tuple([p.move for p in sides.each_once(placed) if p.move is not None])
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
@@ -389,35 +386,6 @@ def _made_as(strategy: Strategy, candidates: Sequence[_Candidate]) -> _Candidate
     """The candidate that the strategy is."""
     wanted = strategy.factors, (strategy.operands, strategy.results), strategy.windowed, strategy.candidates_to
     return next(c for c in candidates if (c.factors, c.shardings, c.windowed, c.candidates_to) == wanted)
-
-
-def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
-    """Time of exchanging candidates, of which each device has that many bytes for each result, if `axes` split a factor
-    whose partial results only the op itself can combine. The candidates of all results are sent together."""
-    seconds = 0.0
-    kept, held = _kept(rule), shard_size(rule.factors[factor].size, axes)
-    for group in axes_in_groups(axes, GATHER_FANOUT):
-        have = min(kept, held)
-        sent = math.ceil(sum(sizes) * have / max(1, kept))
-        seconds += communication_seconds(machine, "all_gather", group, sent)
-        held = have * axes_size(group)
-    return seconds
-
-
-def _scattered_seconds(
-    machine: Machine, rule: FactorRule, factors: Mapping[int, Axes], sizes: Sequence[float]
-) -> float:
-    """Time of exchanging candidates if each device compares those of a part, and has that many bytes of each result."""
-    axes, kept = candidate_axes(rule, factors), _kept(rule)
-    held = math.prod(shard_size(f.size, factors.get(i, ())) for i, f in enumerate(rule.factors) if f.has_candidates)
-    sent = math.ceil(axes_size(axes) * sum(sizes) * min(kept, held) / max(1, kept))
-    return communication_seconds(machine, "all_to_all", axes, sent)
-
-
-def _kept(rule: FactorRule) -> int:
-    """The number of candidates that are kept for each element of the other dims."""
-    found = (rule.factors[f] for dim in rule.results[0] for f in dim)
-    return next((f.size for f in found if f.kind is FactorKind.NEED_REPLICATION), 1)
 
 
 def _used(q: StrategyQuery, sizes: Sequence[int]) -> list[int]:
