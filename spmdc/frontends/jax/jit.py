@@ -9,7 +9,7 @@ A call looks up, by the types and shardings of its arguments, what JAX runs (`_R
     Execution         `specialisation.execution`, compiled: puts leaves in place, runs the module, gives results back
 
 Where JAX traces the call, `part` is bound as a primitive instead of being run; what JAX's transformations make of that
-is a `PartitionedCall` of its own (`spmdc.frontends.jax.call_primitive`).
+is a `PartitionedCall` of its own (`spmdc.frontends.jax.partitioned_call`).
 """
 
 from __future__ import annotations
