@@ -94,12 +94,9 @@ def decode(data: bytes, name: str, what: str = "programs") -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise error(
-            "E002",
-            f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
-            _place_of_byte(data, problem.start, name),
-            help=f"{what} are UTF-8 text",
-        ) from None
+        message = f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8"
+        help = f"{what} are UTF-8 text"
+        raise error("E002", message, _place_of_byte(data, problem.start, name), help=help) from None
 
 
 def _place_of_byte(data: bytes, position: int, name: str) -> Span:

@@ -257,9 +257,8 @@ class _Verifier:
             return
         known = self.groups.setdefault(group, shape)
         if known != shape:
-            message = (
-                f"{op.result.name!r} of shape {list(shape)} is in group {group}, of tensors of shape {list(known)}"
-            )
+            own = f"{op.result.name!r} of shape {list(shape)}"
+            message = f"{own} is in group {group}, of tensors of shape {list(known)}"
             self.add("E303", message, op.span, help="give it another group")
 
     def op(self, op: Op, function: str, depth: int) -> None:
@@ -280,8 +279,6 @@ class _Verifier:
             self.region(region, function, depth + 1, twins)
             twins = region.params if control is ControlKind.LOOP else ()
         match control:
-            case None:
-                pass
             case ControlKind.LOOP if len(op.regions) == 2:
                 self.loop(op)
             case ControlKind.CHOICE:

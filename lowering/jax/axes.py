@@ -38,11 +38,9 @@ class MeshAxes:
             places = [c for c in cuts if start < c < start * axis.size]
             stray = next((c for c in places if c % start), None)
             if stray is not None:
-                raise error(
-                    "E307",
-                    f"a mesh axis begins at place {start} of the order of devices, and another is cut at {stray}",
-                    help="cut an axis only at places of which one divides the other",
-                )
+                message = f"a mesh axis begins at place {start} of the order of devices, and another is cut at {stray}"
+                help = "cut an axis only at places of which one divides the other"
+                raise error("E307", message, help=help)
             parts = cut_axis(axis, [c // start for c in places])
             for i, part in enumerate(parts):
                 name = axis.name if len(parts) == 1 else names.fresh(f"{axis.name}_{i}")

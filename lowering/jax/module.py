@@ -139,11 +139,9 @@ def _require_devices(program: Program, *, has_devices: bool) -> None:
     if program.stage == "spmd" and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
     if not has_devices and has_manual(program):
-        raise error(
-            "E412",
-            "the program has manual regions, which run on the devices of its mesh",
-            help="partition it: what it becomes runs on its devices",
-        )
+        message = "the program has manual regions, which run on the devices of its mesh"
+        help = "partition it: what it becomes runs on its devices"
+        raise error("E412", message, help=help)
 
 
 def _docstring(program: Program, taken: Iterable[str]) -> str:

@@ -177,15 +177,10 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
     failed = next((op for op in calls if str(op.attrs["target"]) in message), None)
     if failed is None:
         return None
-    target = failed.attrs["target"]
-    return error(
-        "E510",
-        f"the call of {target} fails: {message}",
-        failed.span,
-        help=_OF_LAPACK
-        if str(target).startswith("lapack_")
-        else f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)',
-    )
+    target = str(failed.attrs["target"])
+    help = f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)'
+    help = _OF_LAPACK if target.startswith("lapack_") else help
+    return error("E510", f"the call of {target} fails: {message}", failed.span, help=help)
 
 
 def check_memory(program: Program, compiled: jax.stages.Compiled, mesh: Mesh) -> None:
@@ -245,12 +240,9 @@ def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: 
 
 def _not_on_shards(function: HostFunction, op: Op, arrays: Sequence[jax.Array], why: str) -> SpmdcError:
     given = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
-    return error(
-        "E513",
-        f"{function.name}, called with {given}: {why}",
-        op.span,
-        help="its rule says along which dims it computes each part by itself: let it be true",
-    )
+    message = f"{function.name}, called with {given}: {why}"
+    help = "its rule says along which dims it computes each part by itself: let it be true"
+    return error("E513", message, op.span, help=help)
 
 
 def ensure_devices(count: int) -> list[jax.Device]:
@@ -261,23 +253,16 @@ def ensure_devices(count: int) -> list[jax.Device]:
         return chosen
     default, cpu = jax.devices(), _cpu_devices()
     found = max(len(default), len(cpu))
+    message = f"the program needs {count} devices, and there are {found}"
     if flagged is not None:
-        raise error(
-            "E502",
-            f"the program needs {count} devices, and there are {found}",
-            help=f"XLA_FLAGS asks for {flagged}: raise its {HOST_DEVICES[2:]}, or leave that to spmdc",
-        )
+        help = f"XLA_FLAGS asks for {flagged}: raise its {HOST_DEVICES[2:]}, or leave that to spmdc"
+        raise error("E502", message, help=help)
     if already_up and count <= MOST_CPU_DEVICES:
-        raise error(
-            "E503",
-            f"the program needs {count} devices, and jax is already running with {found}",
-            help=f'before the first use of jax: jax.config.update("jax_num_cpu_devices", {count})',
-        )
-    raise error(
-        "E502",
-        f"the program needs {count} devices, and there are {found}",
-        help=f"choose a smaller mesh (jax takes a host's CPU for up to {MOST_CPU_DEVICES} devices), or the simulator",
-    )
+        message = f"the program needs {count} devices, and jax is already running with {found}"
+        help = f'before the first use of jax: jax.config.update("jax_num_cpu_devices", {count})'
+        raise error("E503", message, help=help)
+    help = f"choose a smaller mesh (jax takes a host's CPU for up to {MOST_CPU_DEVICES} devices), or the simulator"
+    raise error("E502", message, help=help)
 
 
 def usual_devices(count: int) -> list[jax.Device]:

@@ -78,11 +78,9 @@ def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) ->
     """
     found = topology_devices(target)
     if len(found) < mesh.size:
-        raise error(
-            "E516",
-            f"{target} has {len(found)} devices, and the mesh ({mesh}) has {mesh.size}",
-            help="give the mesh other sizes (--devices, --mesh), or the target other chips",
-        )
+        message = f"{target} has {len(found)} devices, and the mesh ({mesh}) has {mesh.size}"
+        help = "give the mesh other sizes (--devices, --mesh), or the target other chips"
+        raise error("E516", message, help=help)
     if mesh.devices is not None or len(found) > mesh.size:
         return list(range(mesh.size))
     if placed is not None and sum(size > 1 for size in mesh.shape) > 1:
@@ -108,11 +106,9 @@ def libtpu_version() -> str:
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:
-        raise error(
-            "E517",
-            "the TPU compiler, libtpu, is not installed",
-            help="pip install 'spmdc[tpu]': it needs no TPU, on Linux with an x86 processor",
-        ) from None
+        message = "the TPU compiler, libtpu, is not installed"
+        help = "pip install 'spmdc[tpu]': it needs no TPU, on Linux with an x86 processor"
+        raise error("E517", message, help=help) from None
 
 
 @functools.cache

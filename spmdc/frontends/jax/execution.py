@@ -192,11 +192,9 @@ class Execution:
             first = used_up.get(id(x), other)
             if first != other and other in self._taken and other not in misplaced:
                 names = self.signature.names[first], self.signature.names[other]
-                raise error(
-                    "E514",
-                    f"{names[0]} is donated, and the same array is given as {names[1]}",
-                    help="give a copy in one of the two places (jnp.copy), or do not donate it",
-                )
+                message = f"{names[0]} is donated, and the same array is given as {names[1]}"
+                help = "give a copy in one of the two places (jnp.copy), or do not donate it"
+                raise error("E514", message, help=help)
 
     @functools.cached_property
     def _taken(self) -> frozenset[int]:

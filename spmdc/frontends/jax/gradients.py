@@ -168,12 +168,9 @@ def _check_derivatives(program: Program, plan: _Plan) -> None:
                 help="differentiate the function that the program was made from, and import its gradient",
             )
         if op.name == "callback" and (axes_attr(op.attrs, "each") or op.attrs["split"]):
-            raise error(
-                "E710",
-                f"the program calls {host_function(op.attrs).name} on the host for each device by itself",
-                op.span,
-                help="leave it out, or take the gradient of the function in JAX",
-            )
+            message = f"the program calls {host_function(op.attrs).name} on the host for each device by itself"
+            help = "leave it out, or take the gradient of the function in JAX"
+            raise error("E710", message, op.span, help=help)
         if op.name == "callback" and types_attr(op.attrs) and any(v in moved for v in op.operands):
             raise error(
                 "E710",

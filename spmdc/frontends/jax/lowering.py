@@ -207,31 +207,25 @@ def _no_such_op(op: NotLowered, platform: str, problem: NotImplementedError) -> 
 def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
     """The error for a dim of an argument with a symbolic size."""
     name = getattr(function, "__name__", "the function")
-    return error(
-        "E703",
-        f"an argument of {name} has a dim of size {size}, which is no number yet",
-        help="give arguments of the shapes that it is to be partitioned for: each has a program of its own",
-    )
+    message = f"an argument of {name} has a dim of size {size}, which is no number yet"
+    help = "give arguments of the shapes that it is to be partitioned for: each has a program of its own"
+    return error("E703", message, help=help)
 
 
 def takes_references(function: Callable[..., Any]) -> SpmdcError:
     """The error for a function that takes references, which it may change, and is to be a program by itself."""
     name = getattr(function, "__name__", "the function")
-    return error(
-        "E711",
-        f"{name} takes a reference (jax.new_ref) from the code around it",
-        help="take its value, and return the new one; inside of the function, references may be made and changed",
-    )
+    message = f"{name} takes a reference (jax.new_ref) from the code around it"
+    help = "take its value, and return the new one; inside of the function, references may be made and changed"
+    return error("E711", message, help=help)
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
     """The error for a function that closes over tracers, and is to be a program by itself."""
     name = getattr(function, "__name__", "the function")
-    return error(
-        "E711",
-        f"{name} uses values of the function around it, which jax is transforming",
-        help="give them as arguments",
-    )
+    message = f"{name} uses values of the function around it, which jax is transforming"
+    help = "give them as arguments"
+    return error("E711", message, help=help)
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
@@ -274,11 +268,9 @@ def entered(mesh: MeshLike | None) -> Iterator[None]:
         return
     wanted, around = _abstract(mesh), jax.sharding.get_abstract_mesh()
     if not around.empty and around.size != wanted.size:
-        raise error(
-            "E301",
-            f"a function is partitioned over ({mesh_of(mesh)}) inside of the mesh ({mesh_of(around)})",
-            help="use one mesh for both, or leave that of jax.set_mesh before",
-        )
+        message = f"a function is partitioned over ({mesh_of(mesh)}) inside of the mesh ({mesh_of(around)})"
+        help = "use one mesh for both, or leave that of jax.set_mesh before"
+        raise error("E301", message, help=help)
     with jax.sharding.use_abstract_mesh(wanted):
         yield
 

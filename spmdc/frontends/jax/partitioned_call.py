@@ -394,11 +394,9 @@ class PartitionedCall:
 
 def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
     """The error for a call of a function over one mesh inside a function over another."""
-    return error(
-        "E301",
-        f"a function is partitioned over the mesh ({inner}) inside of one over ({around})",
-        help="partition both over one mesh",
-    )
+    message = f"a function is partitioned over the mesh ({inner}) inside of one over ({around})"
+    help = "partition both over one mesh"
+    return error("E301", message, help=help)
 
 
 def _with_dim(aval: Any, dim: int | None, size: int, axes: Any) -> Any:

@@ -40,11 +40,9 @@ def as_jax(program: Program) -> JaxProgram:
         stage = "a plan" if program.stage == "plan" else "an SPMD program"
         raise error("E406", f"the program is {stage}", help="take the program that it came from")
     if has_manual(program):
-        raise error(
-            "E412",
-            "the program has manual regions, which run on the devices of its mesh",
-            help="partition it, and take `to_jax` of that",
-        )
+        message = "the program has manual regions, which run on the devices of its mesh"
+        help = "partition it, and take `to_jax` of that"
+        raise error("E412", message, help=help)
     return JaxProgram(program)
 
 
@@ -113,11 +111,9 @@ class JaxProgram:
             raise error("E301", "the program has several meshes, and functions are partitioned over one",
                         help="partition the program itself: spmdc.partition")  # fmt: skip
         if other is not None and other.axes != own.axes:
-            raise error(
-                "E301",
-                f"the program is annotated for the mesh ({own}), and is partitioned over ({other})",
-                help="spmdc.jit(…, mesh=f.mesh), or load the program with other consts",
-            )
+            message = f"the program is annotated for the mesh ({own}), and is partitioned over ({other})"
+            help = "spmdc.jit(…, mesh=f.mesh), or load the program with other consts"
+            raise error("E301", message, help=help)
         return annotated(x, annotation)
 
 

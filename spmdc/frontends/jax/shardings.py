@@ -137,11 +137,9 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
                 return on_mesh(sharding_of(given.spec, own, rank, what), own, mesh)
             if given.is_fully_replicated and own.size == mesh.size and not given.spec.unreduced:
                 return Sharding.replicate(mesh, rank)
-            raise error(
-                "E301",
-                f"{what} is placed on a mesh ({own}), and the function is partitioned over ({mesh})",
-                help="place all values on one mesh, or on meshes whose axes cut the devices in the same places",
-            )
+            message = f"{what} is placed on a mesh ({own}), and the function is partitioned over ({mesh})"
+            help = "place all values on one mesh, or on meshes whose axes cut the devices in the same places"
+            raise error("E301", message, help=help)
         given = given.spec
     if isinstance(given, PartitionSpec | str):
         text = given if isinstance(given, str) else _in_our_names(given)
