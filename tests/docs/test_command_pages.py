@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ir.explanations import EXPLANATIONS
-from spmdc.cli import _parser
+from spmdc.commands.shared.parser import command_parser
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _VERBS = """\
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 def _cli_page() -> str:
-    (verbs,) = (action for action in _parser()._actions if action.dest == "verb")
+    (verbs,) = (action for action in command_parser()._actions if action.dest == "verb")
     assert isinstance(verbs.choices, dict)
     lines = [_VERBS]
     for name, verb in verbs.choices.items():
@@ -84,7 +84,7 @@ def test_every_code_is_on_the_page() -> None:
 
 
 def test_the_page_about_machines_names_every_command_that_takes_one() -> None:
-    (verbs,) = (action for action in _parser()._actions if action.dest == "verb")
+    (verbs,) = (action for action in command_parser()._actions if action.dest == "verb")
     assert isinstance(verbs.choices, dict)
     taking = {name for name, verb in verbs.choices.items() if "--machine" in verb._option_string_actions}
     text = (DOCS / "machines.md").read_text("utf-8")

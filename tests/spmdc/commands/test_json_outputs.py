@@ -14,7 +14,7 @@ from json_outputs import named
 from jsonschema import Draft202012Validator, ValidationError
 from training import written
 
-from spmdc.cli import _parser
+from spmdc.commands.shared.parser import command_parser
 from spmdc.schemas import schema_names, schema_of
 
 COMMANDS = """
@@ -75,7 +75,7 @@ def test_every_output_is_of_its_schema_and_every_form_occurs(spmdc: Run) -> None
 
 
 def _verbs_with_json() -> set[str]:
-    (verbs,) = (action for action in _parser()._actions if action.dest == "verb")
+    (verbs,) = (action for action in command_parser()._actions if action.dest == "verb")
     assert isinstance(verbs.choices, dict)
     return {name for name, verb in verbs.choices.items() if "--json" in verb._option_string_actions}
 

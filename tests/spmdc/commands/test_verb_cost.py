@@ -9,8 +9,8 @@ import pytest
 from command_line import Run
 
 import spmdc as api
-from spmdc.cli import _BY
 from spmdc.commands.shared.options import parse_sweep
+from spmdc.commands.shared.parser import COSTS_BY
 from spmdc.plans import seconds_text
 from spmdc.reports.groups import BY
 
@@ -112,7 +112,7 @@ def test_times_that_round_to_the_next_unit_are_in_that() -> None:
 
 
 def test_the_command_line_knows_all_groups() -> None:
-    assert _BY == BY
+    assert COSTS_BY == BY
 
 
 def test_several_sizes_and_machines_make_one_table(spmdc: Run) -> None:
