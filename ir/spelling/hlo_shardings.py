@@ -38,16 +38,12 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
         raise _inexpressible(kind, span)
     else:
         raise scanner.fault("devices=, replicated, unreduced, manual or maximal")
-    hlo_group(scanner)
+    if scanner.accept("shard_as") or scanner.accept("shard_like"):
+        scanner.integer()  # The number of a sharding group.
     _skip_metadata(scanner)
     scanner.expect("}")
     scanner.end()
     return sharding
-
-
-def hlo_group(scanner: Cursor) -> int | None:
-    """The number of the sharding group, if one is next: `shard_as 1`, or `shard_like 1`."""
-    return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
 
 
 def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:

@@ -127,17 +127,13 @@ class Interpreter:
             array.dtype != type.dtype.numpy
             or array.ndim != lead + type.rank
             or array.shape[lead:] != type.shape
-            or not all(map(_is_one_or, array.shape, self._sizes))
+            or any(n not in (1, size) for n, size in zip(array.shape, self._sizes, strict=False))
         ):
             raise InternalError(
                 f"{op.name} gave {array.dtype}{list(array.shape)} for {value.name!r}, which is {value.type} "
                 f"on devices {list(self._sizes)}"
             )
         return array
-
-
-def _is_one_or(n: int, size: int) -> bool:
-    return n in (1, size)
 
 
 Kernel = Callable[[Op, Sequence[Array], Interpreter], Sequence[Array]]

@@ -6,6 +6,7 @@ kept as written, and comments stay in place.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -330,18 +331,8 @@ def _best_break(pieces: Sequence[_Piece]) -> int:
 def _aligned(lines: Sequence[_Line], column: int | None) -> Iterator[str]:
     """The lines with their comments in that column, or with those of neighbouring lines in a common column, unless
     lines become too long."""
-    run: list[_Line] = []
-    for line in lines:
-        if line.comment:
-            run.append(line)
-            continue
-        yield from _flush(run, column)
-        run = []
-        yield line.text
-    yield from _flush(run, column)
-
-
-def _flush(run: Sequence[_Line], column: int | None) -> Iterator[str]:
-    if column is None:
-        column = max((len(r.text) for r in run if len(r.text) <= _COMMENT_COLUMN), default=0)
-    yield from (f"{r.text:<{column}}  {r.comment}" for r in run)
+    for has_comments, some in itertools.groupby(lines, lambda line: bool(line.comment)):
+        run = list(some)
+        longest = max((len(line.text) for line in run if len(line.text) <= _COMMENT_COLUMN), default=0)
+        at = longest if column is None else column
+        yield from (f"{line.text:<{at}}  {line.comment}" if has_comments else line.text for line in run)
