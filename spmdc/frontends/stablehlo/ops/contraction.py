@@ -21,35 +21,31 @@ def _unified(op: mlir.Operation, scope: Scope) -> tuple[Value, Value, Attr]:
     return lhs, rhs, result if result != lhs.dtype else None
 
 
-def _product(name: str, op: mlir.Operation, scope: Scope, lhs: Value, rhs: Value, **attrs: Attr) -> Value:
+def _product(name: str, op: mlir.Operation, scope: Scope, **attrs: Attr) -> Value:
     """The product. One of pred is whether any summand is not 0: no sum of ones in f32 becomes 0, however many."""
-    found = scope.emit(name, lhs, rhs, **attrs)
+    lhs, rhs, dtype = _unified(op, scope)
+    found = scope.emit(name, lhs, rhs, **attrs, dtype=dtype)
     return scope.emit("convert", found, dtype=pred) if scope.type(op.results[0]).dtype == pred else found
 
 
 @converts("dot_general")
 def _dot_general(op: mlir.Operation, scope: Scope) -> Value:
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    lhs, rhs, dtype = _unified(op, scope)
     return _product(
         "dot_general",
         op,
         scope,
-        lhs,
-        rhs,
         lhs_batch=tuple(dims.lhs_batching_dimensions),
         rhs_batch=tuple(dims.rhs_batching_dimensions),
         lhs_contract=tuple(dims.lhs_contracting_dimensions),
         rhs_contract=tuple(dims.rhs_contracting_dimensions),
-        dtype=dtype,
     )
 
 
 @converts("dot")
 def _dot(op: mlir.Operation, scope: Scope) -> Value:
-    lhs, rhs, dtype = _unified(op, scope)
-    contract = (lhs.type.rank - 1,)
-    return _product("dot_general", op, scope, lhs, rhs, lhs_contract=contract, rhs_contract=(0,), dtype=dtype)
+    last = scope.operands(op)[0].type.rank - 1
+    return _product("dot_general", op, scope, lhs_contract=(last,), rhs_contract=(0,))
 
 
 @converts("einsum", "unary_einsum")
@@ -90,7 +86,6 @@ def _einsum(op: mlir.Operation, scope: Scope) -> Value:
 def _convolution(op: mlir.Operation, scope: Scope) -> Value:
     a = op.attributes
     dims = stablehlo.ConvDimensionNumbers(a["dimension_numbers"])
-    lhs, rhs, dtype = _unified(op, scope)
     low, high = pairs(ints(a["padding"])) if "padding" in a else ((), ())
 
     def setting(name: str, default: int) -> tuple[int, ...]:
@@ -101,8 +96,6 @@ def _convolution(op: mlir.Operation, scope: Scope) -> Value:
         "convolution",
         op,
         scope,
-        lhs,
-        rhs,
         lhs_batch=dims.input_batch_dimension,
         lhs_feature=dims.input_feature_dimension,
         lhs_spatial=tuple(dims.input_spatial_dimensions),
@@ -120,5 +113,4 @@ def _convolution(op: mlir.Operation, scope: Scope) -> Value:
         window_reversal=setting("window_reversal", 0),
         feature_group_count=int_of(a["feature_group_count"]),
         batch_group_count=int_of(a["batch_group_count"]),
-        dtype=dtype,
     )
