@@ -1,16 +1,16 @@
 """GShard's annotations inside JAX functions: `split`, `replicate` and `shard` (section 3.2 of the paper).
 
-An annotation is a JAX primitive that returns its operand. A gradient applies it to the cotangent, `vmap` adds an open
-dim, and the importer reads it back from the custom call that it is lowered to. The mesh is not known before that,
-because JAX caches the trace of a function for later calls: the primitive has the user's arguments as parameters.
-Outside of spmdc, annotations have no effect.
+An annotation is a JAX primitive that returns its operand. A gradient applies it to the cotangent, `vmap` adds a dim
+that is open or split over its `spmd_axis_name`, and the importer reads it back from the custom call that it is lowered
+to. The mesh is not known before that, because JAX caches the trace of a function for later calls: the primitive has the
+user's arguments as parameters. Outside of spmdc, annotations have no effect.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,6 +128,8 @@ class _Placed:
 
 
 _Said = _Replicated | _Split | _Placed
+_Batched = tuple[tuple[int, tuple[str, ...]], ...]
+"""The dims that `jax.vmap` has inserted, one after the other, each with the axes (`spmd_axis_name`) that split it."""
 
 
 def is_annotation(x: Any) -> bool:
@@ -147,6 +149,7 @@ def _axis(mesh: Mesh, name: str) -> AxisRef:
 
 _shard_p: Any = Primitive(CALL_TARGET)
 _differentiation: Any = ad
+_batching: Any = batching
 _shard_p.def_impl(lambda x, **_: x)
 _shard_p.def_abstract_eval(lambda x, **_: x)
 _BACK = {"forward": "backward", "backward": "forward"}
@@ -169,29 +172,32 @@ def _annotated(x: Any, said: _Said) -> Any:
     return _shard_p.bind(jax.numpy.asarray(x), said=said, batched=(), group=None, passes="both")
 
 
-def _sharding(said: _Said, batched: tuple[int, ...], mesh: Mesh, shape: tuple[int, ...]) -> Sharding:
+def _sharding(said: _Said, batched: _Batched, mesh: Mesh, shape: tuple[int, ...]) -> Sharding:
     """The sharding that an annotation specifies for a value whose dims `batched` were inserted later, one after the
-    other."""
+    other. One that is not said to be split over axes is open."""
     sharding = said.on(mesh, len(shape) - len(batched))
-    for dim in batched:
-        dims = (*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:])
-        sharding = replace(sharding, dims=dims)
+    for dim, over in batched:
+        split = DimSharding(tuple(_axis(mesh, axis_name(str(name))) for name in over), open=not over)
+        sharding = replace(sharding, dims=(*sharding.dims[:dim], split, *sharding.dims[dim:]))
     faults = sharding_faults(sharding, shape)
     if faults:
         raise error(*faults[0])
     return sharding
 
 
-def _batched(operands: tuple[Any], dims: tuple[int], *, batched: tuple[int, ...], **said: Any) -> tuple[Any, int]:
-    return _shard_p.bind(operands[0], batched=(*batched, dims[0]), **said), dims[0]
+def _of_batches(
+    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], *, batched: _Batched, **said: Any
+) -> tuple[Any, int | None]:
+    (operand,), (dim,) = operands, dims
+    if dim is not None:
+        batched = (*batched, (dim, axis.spmd_name or ()))
+    return _shard_p.bind(operand, batched=batched, **said), dim
 
 
-batching.primitive_batchers[_shard_p] = _batched
+_batching.fancy_primitive_batchers[_shard_p] = _of_batches
 
 
-def _lowered(
-    context: Any, operand: Any, *, said: _Said, batched: tuple[int, ...], group: int | None, passes: str
-) -> Any:
+def _lowered(context: Any, operand: Any, *, said: _Said, batched: _Batched, group: int | None, passes: str) -> Any:
     mesh = _current_mesh.get()
     if mesh is None:
         return [operand]

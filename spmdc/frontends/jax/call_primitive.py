@@ -69,12 +69,13 @@ def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: PartitionedCall,
 
 
 def _of_batches(
-    leaves: Sequence[Any], dims: Sequence[int | None], *, part: PartitionedCall, devices: Any
+    axis: Any, leaves: Sequence[Any], dims: Sequence[int | None], *, part: PartitionedCall, devices: Any
 ) -> tuple[list[Any], list[int | None]]:
     places = tuple(None if d is None else int(d) for d in dims)
     many = [(jax.typeof(x), d) for x, d in zip(leaves, places, strict=True) if d is not None]
-    size = next(type.shape[d] for type, d in many)
-    batched, out_dims = part.batched(size, places, part.axes_of_batch(many))
+    if not many:
+        return list(CALL.bind(*leaves, part=part, devices=devices)), [None] * len(part.out_avals)
+    batched, out_dims = part.batched(axis.size, places, part.axes_of_batch(many), axis.spmd_name)
     return list(batched(*leaves)), list(out_dims)
 
 
@@ -108,7 +109,7 @@ CALL.def_impl(_run)
 CALL.def_effectful_abstract_eval(_types)
 _transformations.primitive_jvps[CALL] = _pushed_forward
 _transformations.primitive_transposes[CALL] = _pulled_back
-_batching.primitive_batchers[CALL] = _of_batches
+_batching.fancy_primitive_batchers[CALL] = _of_batches
 
 
 def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:

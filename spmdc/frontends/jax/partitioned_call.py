@@ -345,20 +345,22 @@ class PartitionedCall:
             carrying, taken, placed, out_avals=jaxpr.out_avals, effects=lambda: self.effects, names=names
         )
 
-    def _batch(self, size: int, dims: Dims, axes: Any) -> tuple[PartitionedCall, Dims]:
+    def _batch(self, size: int, dims: Dims, axes: Any, named: Any) -> tuple[PartitionedCall, Dims]:
         """The function on batches, and the batch dims of its results. `dims` has those of the leaves; results that
-        depend on batched leaves get a first one. By its type, the batch is split over `axes`, or None."""
+        depend on batched leaves get a first one. By its type, the batch is split over `axes`, or None; wherever the
+        function names a sharding, also over the axes `named` by `jax.vmap`."""
         avals = [_with_dim(a, d, size, axes) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
         def mapped(*leaves: Any) -> tuple[Any, ...]:
-            return jax.vmap(self.function, in_axes=dims, out_axes=out_dims)(*leaves)
+            return jax.vmap(self.function, in_axes=dims, out_axes=out_dims, spmd_axis_name=named)(*leaves)
 
         def placed() -> Placed:
             given, returned = self._placed()
-            params = [self._with_open_dim(p, a, d, axes) for p, a, d in zip(given, self.avals, dims, strict=True)]
+            over = axes if named is None else named
+            params = [self._with_open_dim(p, a, d, over) for p, a, d in zip(given, self.avals, dims, strict=True)]
             results = zip(returned, self.out_avals, out_dims, strict=True)
-            return params, [self._with_open_dim(p, a, d, axes) for p, a, d in results]
+            return params, [self._with_open_dim(p, a, d, over) for p, a, d in results]
 
         out_avals = [_with_dim(a, d, size, axes) for a, d in zip(self.out_avals, out_dims, strict=True)]
         batched = self._derived(

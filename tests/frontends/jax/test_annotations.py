@@ -72,6 +72,14 @@ def test_vmap_leaves_the_new_dim_open() -> None:
     assert annotated(twice, (5, 3, 8)) == ["? ? x"]
 
 
+def test_vmap_splits_the_new_dim_over_the_axes_that_it_names() -> None:
+    split = jax.vmap(lambda a: spmdc.split(a, 0, "x"), in_axes=1, spmd_axis_name="y")
+    assert annotated(split, (8, 4, 6)) == ["x y _"]
+    assert annotated(jax.vmap(spmdc.replicate, spmd_axis_name=("x", "y")), (8, 6)) == ["xy _"]
+    with pytest.raises(SpmdcError, match="axis 'x' is used twice"):
+        annotated(jax.vmap(lambda a: spmdc.split(a, 0, "x"), spmd_axis_name="x"), (4, 8))
+
+
 def test_annotations_inside_scan_stay_in_the_loop() -> None:
     def steps(a: Any) -> Any:
         return jax.lax.scan(lambda c, _: (spmdc.split(jnp.tanh(c), 0, "x"), None), a, None, length=3)[0]

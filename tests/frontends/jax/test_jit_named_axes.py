@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from lowering.jax import ensure_devices
@@ -82,7 +83,7 @@ def test_a_function_without_collectives_is_partitioned_under_vmap_with_a_name() 
     inner = spmdc.jit(lambda v: jnp.cumsum(v), mesh=mesh(), in_shardings=P("x"))
     np.testing.assert_array_equal(jax.vmap(inner, axis_name="b")(X), np.cumsum(X, 1))
     (specialisation,) = inner.specialisations
-    batched, _ = specialisation.part.batched(len(X), (0,), None)
+    batched, _ = specialisation.part.batched(len(X), (0,), None, None)
     assert specialisation.part.batched.cache_info().misses == 1
     assert batched.partitioned.collectives()
 
@@ -90,3 +91,18 @@ def test_a_function_without_collectives_is_partitioned_under_vmap_with_a_name() 
 def test_an_axis_that_nothing_names_is_reported_as_by_jax() -> None:
     with pytest.raises(NameError, match="unbound axis name: b"):
         spmdc.jit(centred, mesh=mesh())(X)
+
+
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "constraints": lambda wrap: wrap(lambda v: LAX.with_sharding_constraint(v * 2, NamedSharding(mesh(), P("y")))),
+    "shardings of arguments": lambda wrap: wrap(lambda v: v * 2, in_shardings=NamedSharding(mesh(), P("y"))),
+    "shardings of results": lambda wrap: wrap(lambda v: v * 2, out_shardings=NamedSharding(mesh(), P("y"))),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_vmap_around_a_function_splits_the_batch_over_the_axes_that_it_names(case: str) -> None:
+    for wrap in (jax.jit, functools.partial(spmdc.jit, mesh=mesh())):
+        found = jax.vmap(NAMED[case](wrap), spmd_axis_name="x")(X)
+        assert found.sharding.spec == P("x", "y")
+        np.testing.assert_array_equal(found, X * 2)

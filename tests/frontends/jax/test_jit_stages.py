@@ -410,7 +410,7 @@ def test_arguments_are_named_by_their_paths() -> None:
         text = str(jitted.lower(*arguments).compile().as_text()).replace("\\'", "'")
         assert all(f'op_name="{path}"' in text for path in paths)
     part = ours.specialisations[0].part
-    forward, backward = part.linearised((0, 1, 2))[0], part.batched(2, (0, 0, 0), None)[0]
+    forward, backward = part.linearised((0, 1, 2))[0], part.batched(2, (0, 0, 0), None, None)[0]
     for made in (part, forward, backward):
         assert [p.name for p in made.partitioned.program.main.params] == ["bias", "layers_0_kernel", "inputs_0"]
 
