@@ -21,8 +21,8 @@ from spmdc.files import unwritable
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
-_SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
-"""The verbs that take any number of files, and the parser's name for these."""
+_LAST = {"run": "inputs", "check": "files", "fmt": "files", "machine": "name"}
+"""The verbs that take an argument, or any number of files, after others, and the parser's name for it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,15 +68,17 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> dict[str, Any]:
-    """The arguments by name. Files may follow options, which argparse itself does not support."""
+    """The arguments by name. The last ones may follow options, which argparse itself does not support."""
     parser = command_parser()
     namespace, rest = parser.parse_known_args(arguments)
     given = vars(namespace)
-    several = _SEVERAL.get(given["verb"])
-    if rest and (several is None or any(argument.startswith("-") for argument in rest)):
+    last = _LAST.get(given["verb"], "")
+    so_far = given.get(last)
+    fits = isinstance(so_far, list) or (last in given and so_far is None and len(rest) == 1)
+    if rest and (not fits or any(argument.startswith("-") for argument in rest)):
         raise usage_error(f"unknown argument: {' '.join(rest)}", f"{parser.prog} {given['verb']}")
     if rest:
-        given[str(several)].extend(rest)
+        given[last] = [*so_far, *rest] if isinstance(so_far, list) else rest[0]
     return given
 
 

@@ -24,6 +24,7 @@ def test_all_machines_are_listed_and_shown(spmdc: Run) -> None:
     assert "in tiles of 8 x 128" in shown
     figures = spmdc("machine", "show", "tpu-v3", "--json").json
     assert (figures["clock"], figures["kernels"]["tile"]) == (940e6, [8, 128])
+    assert spmdc("machine", "show", "--json", "tpu-v3").json == figures
     assert spmdc("machine", "show", "host", "--json").json["kernels"] is None
     shown = spmdc("machine", "show", "h100").out
     assert "4.7e+12 bytes/s of up to 25,000,000 bytes in the cache" in shown
