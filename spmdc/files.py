@@ -48,9 +48,8 @@ def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError
     if isinstance(problem, FileNotFoundError):
         folder, name = os.path.split(path)
         with suppress(OSError):
-            close = [
-                os.path.join(folder, n) for n in difflib.get_close_matches(name, os.listdir(folder or "."), 3, 0.7)
-            ]
+            others = [n for n in os.listdir(folder or ".") if n != name]  # A link to nowhere has the name itself.
+            close = [os.path.join(folder, n) for n in difflib.get_close_matches(name, others, 3, 0.7)]
     if close:
         return error("E005", message, help=f"did you mean {' or '.join(close)}")
     return error("E005", message, help=help or _WAYS_TO_READ.get(problem.errno or 0, _ANOTHER))

@@ -101,6 +101,8 @@ def test_a_file_that_is_not_there_may_be_one_of_a_similar_name(spmdc: Run) -> No
     for arguments in (("check", "layr.spmd"), ("fmt", "layr.spmd"), ("run", "p.spmd", "a=layr.spmd")):
         assert "did you mean layer.spmd\n" in spmdc(*arguments).err
     assert "did you mean" not in spmdc("check", "nothing.like.it").err
+    Path("laye.spmd").symlink_to("nowhere")
+    assert "did you mean layer.spmd\n" in spmdc("check", "laye.spmd").err
 
 
 def test_the_mesh_of_the_command_line_must_have_the_programs_axes(spmdc: Run) -> None:
