@@ -66,6 +66,10 @@ class Executable:
     def __repr__(self) -> str:
         return f"<Executable {self.program.summary}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        """An executable is its own copy, like Python's functions."""
+        return self
+
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
         check_given(self.program, self.donate, arguments)

@@ -91,3 +91,8 @@ def test_errors_are_copied_with_their_diagnostics_and_notes(copied: Callable[[An
     assert str(found) == str(caught.value)
     assert [d.to_json() for d in found.diagnostics] == [d.to_json() for d in caught.value.diagnostics]
     assert found.__notes__ == ["in layer 3"]
+
+
+def test_what_runs_on_devices_is_its_own_copy_like_a_function() -> None:
+    executable = spmdc.partition(spmdc.parse(_PROGRAMS["a product"])).to_jax()
+    assert copy.deepcopy({"step": executable})["step"] is executable
