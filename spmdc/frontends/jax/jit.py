@@ -15,6 +15,7 @@ is a `PartitionedCall` of its own (`spmdc.frontends.jax.partitioned_call`).
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -101,6 +102,8 @@ def jit(
         return functools.partial(
             jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, machine=machine, **options
         )  # fmt: skip
+    # JAX, which refers to functions weakly, ends the process at the second use of one that cannot be.
+    weakref.ref(function)
     # Made for its errors about options that do not fit the function.
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)

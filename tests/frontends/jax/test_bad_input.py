@@ -225,3 +225,9 @@ def test_an_argument_of_any_size_is_refused() -> None:
     for call in (lambda: spmdc.jit(jnp.sin, mesh={"x": 4}).lower(rows), lambda: spmdc.from_jax(jnp.sin, rows)):
         with pytest.raises(spmdc.SpmdcError, match=r"E703.*sin has a dim of size rows"):
             call()
+
+
+def test_a_function_that_jax_cannot_refer_to_is_refused_at_once() -> None:
+    """jax.jit refuses the first call, and ends the process at a second use."""
+    with pytest.raises(TypeError, match=r"cannot create weak reference to 'numpy\.ufunc' object"):
+        spmdc.jit(np.add, mesh={"x": 4})
