@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from ir.diagnostics import Diagnostic, error, require
 from ir.graph import Graph, dataflow
 from ir.mesh import Mesh
+from ir.names import did_you_mean
 from ir.notebooks import Lines
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, Value, all_ops, values_within, walk
+from ir.program import Function, Op, Program, Value, all_ops, values_within, walk
 from ir.records import as_json
 from ir.sharding import Sharding
 from ir.spelling.printer import print_attrs, print_mesh, print_program, print_type
@@ -93,7 +94,9 @@ class Plan:
         return graph
 
     def explain(self, value: str) -> Choices:
-        """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E101)."""
+        """The possible strategies for the op that makes the value of that name, or of `function.name` if several
+        functions have one. Raises SpmdcError (E101).
+        """
         return choices_for(self, value)
 
     def replace(self, value: str, strategy: str) -> Plan:
@@ -344,11 +347,11 @@ class _Asked:
 
 
 def _asked(plan: Plan, value: str) -> _Asked:
-    """What was asked for the op that makes a value of the plan. A planned op keeps its attributes, but not always the
-    names of its results."""
+    """What was asked for the op that makes a value of the plan, called by its name or `function.name`. A planned op
+    keeps its attributes, but not always the names of its results."""
     again = _planned(plan, plan.decided)
     ops = list(all_ops(again.plan.program))
-    made = [op for op in ops if any(v.name == value for v in op.results)]
+    made = list(_makers(again.plan.program, value))
     for op in made:
         queries = again.asked.get(id(op.attrs))
         if queries is not None:
@@ -363,7 +366,7 @@ def _asked(plan: Plan, value: str) -> _Asked:
     if _has_value(plan.program, value):
         help_text = "spmdc why FILE NAME explains its sharding"
         raise error("E413", f"{value!r} is a parameter, which no op makes", help=help_text)
-    help_text = "spmdc plan FILE shows them all"
+    help_text = did_you_mean(value, _names(plan.program)) or "spmdc plan FILE shows them all"
     if _has_value(plan.source, value):
         became = ", ".join(repr(v.name) for op in _in_place_of(plan, value) for v in op.results)
         help_text = "the program has it: no result depends on it, or it is computed in another way"
@@ -375,13 +378,28 @@ def _asked(plan: Plan, value: str) -> _Asked:
 def _in_place_of(plan: Plan, value: str) -> list[Op]:
     """The ops of a plan at the place of the op that makes the value of that name in the source: those of its kind, or
     else all."""
-    places = {op.span: op.name for op in all_ops(plan.source) if any(v.name == value for v in op.results)}
+    places = {op.span: op.name for op in _makers(plan.source, value)}
     found = [op for op in all_ops(plan.program) if op.span is not None and op.span in places and not is_reshard(op)]
     return [op for op in found if op.name == places[op.span]] or found
 
 
+def _names(program: Program) -> list[str]:
+    return [v.name for f in program.functions.values() for v in values_within(f.body)]
+
+
+def _makers(program: Program, name: str) -> Iterator[Op]:
+    for function in program.functions.values():
+        for op in walk(function.body):
+            if any(_is_called(name, function, v) for v in op.results):
+                yield op
+
+
 def _has_value(program: Program, name: str) -> bool:
-    return any(v.name == name for f in program.functions.values() for v in values_within(f.body))
+    return any(_is_called(name, f, v) for f in program.functions.values() for v in values_within(f.body))
+
+
+def _is_called(name: str, function: Function, value: Value) -> bool:
+    return name in (value.name, f"{function.name}.{value.name}")
 
 
 def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery], strategy: str) -> bool:

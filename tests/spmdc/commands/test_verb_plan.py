@@ -45,6 +45,24 @@ def test_what_an_op_could_have_done_is_explained(spmdc: Run) -> None:
     chosen = [c for c in spmdc("plan", "p.spmd", "--explain", "h", "--json").json["choices"] if c["is_chosen"]]
     assert [c["strategy"] for c in chosen] == ["i=x, j=y"]
     assert "error[E101]" in spmdc("plan", "p.spmd", "--explain", "nothing").err
+    assert "did you mean total or" in spmdc("plan", "p.spmd", "--explain", "totl").err
+
+
+def test_a_value_of_one_of_several_functions_is_explained(spmdc: Run) -> None:
+    text = """
+    mesh (x=2)
+    def rows(a: f32[8, 4]) -> f32[4] {
+      h = tanh(a)
+      return sum(h, dim=0)
+    }
+    def main(a: f32[8@x, 4]) -> (r: f32[4]) {
+      h = matmul(a, transpose(a))
+      return rows(a) + sum(h)
+    }
+    """
+    given = text.encode()
+    assert spmdc("plan", "-", "--explain", "main.h", stdin=given).out.startswith("main.h = dot_general: ")
+    assert "and the plan 'h.3' in its place" in spmdc("plan", "-", "--explain", "rows.h", stdin=given).err
 
 
 @pytest.mark.parametrize(
