@@ -79,9 +79,11 @@ class Machine:
             raise error("E603", f"{len(sizes)} sizes are no shape of {self.name}", help=f"its dims: {_dims(own)}")
         for dim, size in zip(own, given, strict=True):
             if dim.size not in (0, size):
-                raise error("E603", f"the dim {dim.name} of {self.name} has {dim.size} devices, and not {size}")
+                message = f"the dim {dim.name} of {self.name} has {dim.size} devices, and not {size}"
+                raise error("E603", message, help=f"give the sizes of other dims alone: {_dims(own)}")
         if math.prod(given) > MAX_DEVICES:
-            raise error("E603", f"a network of {math.prod(given):,} devices is beyond {MAX_DEVICES:,}")
+            message = f"a network of {math.prod(given):,} devices is beyond {MAX_DEVICES:,}"
+            raise error("E603", message, help=f"give smaller sizes; its dims: {_dims(own)}")
         name = f"{self.name}:{'x'.join(map(str, given))}"
         return replace(self, name=name, network=tuple(replace(d, size=n) for d, n in zip(own, given, strict=True)))
 

@@ -68,6 +68,8 @@ def test_what_was_measured_is_there_as_json(spmdc: Run, tmp_path: Path, monkeypa
         (("list", "h100"), "E601"),
         (("list", "-o", "x.toml"), "E601"),
         (("show", "h10"), "E603"),
+        (("show", "h100:2x4"), "E603"),
+        (("show", "tpu-v4:1024x1024x2"), "E603"),
         (("show", "missing.toml"), "E005"),
         (("burn",), "E601"),
     ],
@@ -76,3 +78,4 @@ def test_what_machine_cannot_do_is_said(spmdc: Run, arguments: tuple[str, ...], 
     ended = spmdc("machine", *arguments)
     assert ended.status in (1, 2)
     assert f"error[{code}]" in ended.err
+    assert "\n  = help: " in ended.err
