@@ -35,7 +35,7 @@ def run(
     options: Options,
     *,
     file: str,
-    by: By,
+    by: By | None,
     top: int | None,
     alive: bool,
     machines: Sequence[str],
@@ -43,10 +43,12 @@ def run(
     sweeps: Sequence[tuple[str, Sequence[float]]],
 ) -> int:
     """Prints a row for each line, op, …, and with `alive` the values at the peak of memory; for several machines,
-    meshes or values of consts, a row for each combination."""
+    meshes or values of consts, a row for each combination, and below what was asked for of each."""
     watch = Stopwatch()
     points = _points(options, machines, meshes, sweeps)
     stdin = read_stdin() if file == "-" else None
+    is_asked = by is not None or top is not None or alive
+    by = by or "line"
     found = [_cost(file, point, by, watch, stdin) for point in points]
     warnings = found[0][1] if len(found) == 1 else ()
     costs = [cost for cost, _, _ in found]
@@ -61,6 +63,12 @@ def run(
     each = zip(names, costs, strict=True)
     figures = {"points": [{"point": name, "cost": cost.to_json()} for name, cost in each]} if options.json else {}
     shown: list[Part] = [Table(headers, rows, right), *(["\n", note] if note else [])]
+    for name, cost in zip(names, costs, strict=True) if is_asked else ():
+        shown += [
+            "\n",
+            ", ".join(f"{what} {value}" for what, value in name.items()),
+            *_shown(cost, by, top, alive=alive),
+        ]
     return finish(options, watch, shown, figures, warnings)
 
 
@@ -112,7 +120,7 @@ def _names(
     return found | {name: str(value) for name, value in point.defines if name in several}
 
 
-def _shown(cost: Cost, by: By, top: int | None, note: str, *, alive: bool) -> Iterator[Part]:
+def _shown(cost: Cost, by: By, top: int | None, note: str = "", *, alive: bool) -> Iterator[Part]:
     yield _table(cost, by, top)
     yield from _sums(cost)
     if note:

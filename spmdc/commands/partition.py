@@ -32,6 +32,9 @@ def run(
     options = replace(options, verbose=options.verbose or time_passes)
     program = load_program(file, options, watch)
     _check_named(print_after, passes, options)
+    if stats and passes is not None:
+        message = "--stats counts the collectives of what all passes make, and -p applies others"
+        raise error("E601", message, help="leave one of them out; `spmdc cost --by kind` takes what -p printed")
 
     def show(step: Pass, state: Compilation) -> None:
         if step.name in print_after:

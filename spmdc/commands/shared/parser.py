@@ -167,14 +167,14 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
 
 def _add_cost(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument("--by", choices=COSTS_BY, default="line", help=(
+    p.add_argument("--by", choices=COSTS_BY, help=(
         "what a row is of: a line (default), op, kind of op, mesh axis, value that is sent, loop or function"
     ))  # fmt: skip
     p.add_argument("--top", type=parse_positive, metavar="N", help="print the N rows that take longest (default all)")
     p.add_argument("--alive", action="store_true", help="also print the values that are alive at the peak of memory")
     p.add_argument("--machine", dest="machines", action="append", default=[], metavar=_MACHINE, help=(
         "the machine that costs are estimated for; may be given several times, as may --mesh and several values of -D, "
-        "for a table with a row for each combination"
+        "for a table with a row for each combination, and below it what --by, --top and --alive print of each"
     ))  # fmt: skip
     p.add_argument("-D", dest="sweeps", action="append", type=parse_sweep, default=[], metavar="NAME=NUMBER,…", help=(
         "override a const of the program; may be given several times"

@@ -126,6 +126,17 @@ def test_several_sizes_and_machines_make_one_table(spmdc: Run) -> None:
     assert [each["cost"]["total"]["received"] for each in meshes] == [3 * 4096, 3 * 4096]
 
 
+def test_what_is_asked_for_of_each_combination_is_below_their_table(spmdc: Run) -> None:
+    several = "--mesh", "x=2,y=2", "--mesh", "x=4,y=1"
+    assert "alive at the peak" not in spmdc("cost", "-", *several, stdin=TWO).out
+    shown = spmdc("cost", "-", *several, "--by", "kind", "--top", "1", "--alive", stdin=TWO).out
+    each = shown.split("\nmesh x=")
+    assert len(each) == 3
+    for mesh, part in zip(("2,y=2", "4,y=1"), each[1:], strict=True):
+        alone = spmdc("cost", "-", "--mesh", f"x={mesh}", "--by", "kind", "--top", "1", "--alive", stdin=TWO).out
+        assert part.strip() == f"{mesh}\n{alone}".strip()
+
+
 def test_a_program_that_is_partitioned_is_costed_as_it_is(spmdc: Run) -> None:
     written = spmdc("partition", "-", stdin=PRODUCT).out.encode()
     one, other = (spmdc("cost", "-", "--by", "kind", "--json", stdin=text).json for text in (PRODUCT, written))

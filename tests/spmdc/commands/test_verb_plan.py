@@ -142,6 +142,7 @@ def test_passes_that_cannot_be_applied_are_refused(spmdc: Run) -> None:
         (("-p", "write"), "the pass 'write' is applied to a program that is global"),
         (("-p", "fold"), "there is no pass 'fold'"),
         (("--print-after", "fold"), "no pass 'fold' is applied, to print"),
+        (("-p", "plan", "--stats"), "--stats counts the collectives of what all passes make"),
     ):
         ended = spmdc("partition", "p.spmd", *arguments)
         assert ended.status == 2
