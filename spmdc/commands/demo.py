@@ -113,7 +113,7 @@ def _read_text(path: str | None) -> tuple[str, bytes]:
     if path is not None:
         data = read_bytes(path)
         if not data:
-            raise error("E501", f"{path} is empty, and the demo routes the bytes of a text")
+            raise error("E501", f"{path} is empty, and the demo routes the bytes of a text", help="give another file")
         return path, data
     checkout = Path(spmdc.__file__).parent.parent
     readme = checkout / "README.md"

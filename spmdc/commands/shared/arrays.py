@@ -33,7 +33,7 @@ def read_inputs(
     for argument in given:
         for name, array in _read(argument, problems).items():
             if name in found:
-                problems.add(Diagnostic("E501", f"input {name!r} is given twice"))
+                problems.add(Diagnostic("E501", f"input {name!r} is given twice", help="leave one of them out"))
             found[name] = array
     problems.raise_errors()
     names = [p.name for p in params]
@@ -97,11 +97,12 @@ def _load(path: str) -> Array | dict[str, Array]:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if "pickle" in str(problem):
             reason = "it holds no plain array"
-        raise error("E501", f"{path} is no .npy or .npz file that can be read: {reason}") from None
+        help = "write it with numpy.save or numpy.savez, without objects"
+        raise error("E501", f"{path} is no .npy or .npz file that can be read: {reason}", help=help) from None
     members = {} if isinstance(arrays, np.ndarray) else arrays
     for name, member in members.items():
         if not isinstance(member, np.ndarray):
-            raise error("E501", f"{path} holds {name!r}, which is no array")
+            raise error("E501", f"{path} holds {name!r}, which is no array", help="write it with numpy.savez")
     return arrays
 
 

@@ -85,7 +85,7 @@ def _attrs(
     refuse_unknown(opdef, node.keywords)
     for keyword in node.keywords:
         if keyword.name in attrs:
-            raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
+            raise error("E203", f"{keyword.name!r} is given twice", keyword.span, help="leave one of them out")
         found = opdef.attr(keyword.name)
         assert found is not None
         attrs[keyword.name] = read_attr(given, found, keyword.value)

@@ -86,7 +86,14 @@ class StatementExpander:
         ended = False
         for statement in statements:
             if ended:
-                self.report(error("E001", "nothing may follow `return` in its block", statement.span))
+                self.report(
+                    error(
+                        "E001",
+                        "nothing may follow `return` in its block",
+                        statement.span,
+                        help="write it before the `return`",
+                    )
+                )
                 break
             match statement:
                 case s.Assign() | s.Repeated():

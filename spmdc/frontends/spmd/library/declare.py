@@ -91,7 +91,7 @@ def expand_composition(
             hint = instead_of_argument(keyword.name, names) or suggest(keyword.name, names) or str(definition)
             raise error("E203", f"{definition.name} has no argument {keyword.name!r}", keyword.span, help=hint)
         if keyword.name in places:
-            raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
+            raise error("E203", f"{keyword.name!r} is given twice", keyword.span, help="leave one of them out")
         places[keyword.name] = (keywords[keyword.name], keyword.value.span)
     missing = [repr(p.name) for p in params if not p.optional and p.name not in places]
     if missing:

@@ -29,7 +29,7 @@ def reshape(e: Emitter, x: Value, shape: Ints) -> Value:
     """The elements of x, in row-major order, in another shape, of which one size may be -1."""
     known = math.prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
-        raise error("E201", f"shape {list(shape)} leaves more than one size open", e.span)
+        raise error("E201", f"shape {list(shape)} leaves more than one size open", e.span, help="write all but one")
     if shape.count(-1) == 1:
         if not known or x.type.size % known:
             raise error("E201", f"{x.type} has {x.type.size} elements, which {known} does not divide", e.span)
@@ -85,7 +85,12 @@ def squeeze(e: Emitter, x: Value, dim: Ints | None = None) -> Value:
     places = {normal_dim(d, x.type.rank, e.span) for d in dim}
     for d in sorted(places):
         if x.shape[d] != 1:
-            raise error("E201", f"dim {d} of {x.type} has size {x.shape[d]}: only dims of size 1 go away", e.span)
+            raise error(
+                "E201",
+                f"dim {d} of {x.type} has size {x.shape[d]}: only dims of size 1 go away",
+                e.span,
+                help="take an element: x[0], or reduce it",
+            )
     return e.reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in places))
 
 
@@ -93,7 +98,7 @@ def squeeze(e: Emitter, x: Value, dim: Ints | None = None) -> Value:
 def concatenate(e: Emitter, values: Values, dim: int = 0) -> Value:
     """The tensors of a list, one behind the other along dim."""
     if not values:
-        raise error("E203", "there is nothing to concatenate", e.span)
+        raise error("E203", "there is nothing to concatenate", e.span, help="give a list: concat([a, b], dim=0)")
     return e.op("concatenate", *values, dim=normal_dim(dim, values[0].type.rank, e.span))
 
 
@@ -101,7 +106,7 @@ def concatenate(e: Emitter, values: Values, dim: int = 0) -> Value:
 def stack(e: Emitter, values: Values, dim: int = 0) -> Value:
     """The tensors of a list, alike in type, along a new dim."""
     if not values:
-        raise error("E203", "there is nothing to stack", e.span)
+        raise error("E203", "there is nothing to stack", e.span, help="give a list: stack([a, b], dim=0)")
     place = normal_dim(dim, values[0].type.rank + 1, e.span)
     for v in values[1:]:
         if v.type != values[0].type:

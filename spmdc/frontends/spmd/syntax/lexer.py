@@ -290,7 +290,9 @@ def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
     """Reports characters that are no token."""
     span = Span(result.source, number, start + 1, number, start + 1 + len(text))
     if text in "\"'":
-        result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
+        result.diagnostics.append(
+            Diagnostic("E001", "the string is not closed on its line", span, help='end it with a "')
+        )
         return
     if text[0].isdigit() and text.isascii():
         is_shape = re.match(r"\d+(x\d+)+(x|$)", text) is not None

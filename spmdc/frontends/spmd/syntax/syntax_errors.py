@@ -71,7 +71,12 @@ def unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, sta
     if token.type == "$END":
         last = tokens[-1] if tokens else None
         if last is None:
-            return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
+            return Diagnostic(
+                "E001",
+                "there is nothing here",
+                Span(source, 1, 1, 1, 2),
+                help="`spmdc new` writes a program to begin with",
+            )
         span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)
         help_text = _FOREIGN.get(tokens[0].text, help_text)
         return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)

@@ -227,7 +227,12 @@ class Builder:
         try:
             return s.Text(self._span(c[0]), _STRINGS.decode(text))
         except ValueError:
-            raise error("E001", "the string has an escape that does not exist", self._span(c[0])) from None
+            raise error(
+                "E001",
+                "the string has an escape that does not exist",
+                self._span(c[0]),
+                help="write \\\\ for a backslash",
+            ) from None
 
     def literal(self, c: Children) -> s.Literal:
         return s.Literal(self._span(c[0]), c[0].literal)
@@ -239,7 +244,12 @@ class Builder:
             if isinstance(argument, s.Keyword):
                 keywords.append(argument)
             elif keywords:
-                raise error("E001", "an argument without a name follows one with a name", argument.span)
+                raise error(
+                    "E001",
+                    "an argument without a name follows one with a name",
+                    argument.span,
+                    help="write it before those",
+                )
             else:
                 args.append(argument)
         return s.Call(self._span(c[0], c[3]), c[0].text, self._span(c[0]), tuple(args), tuple(keywords))
