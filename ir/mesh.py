@@ -185,6 +185,15 @@ def positions_along(mesh: Mesh, axes: Iterable[AxisRef]) -> npt.NDArray[np.int64
     return found
 
 
+def group_along(mesh: Mesh, axes: Iterable[AxisRef]) -> list[int]:
+    """The devices that differ from the first one in their positions along these axes only."""
+    rest = np.arange(mesh.size)
+    for axis in axes:
+        later = math.prod(mesh.shape[mesh.names.index(axis.name) + 1 :]) * (mesh.axis(axis.name).size // axis.end)
+        rest -= positions_along(mesh, (axis,)) * later
+    return [int(i) for i in np.flatnonzero(rest == 0)]
+
+
 def axes_in_groups(axes: Sequence[AxisRef], most: int) -> tuple[tuple[AxisRef, ...], ...]:
     """The axes in groups of consecutive parts, minor ones first, with at most `most` devices in each group, except for
     a part of prime size, which is not divided."""

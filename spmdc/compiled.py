@@ -3,6 +3,7 @@ collective."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,15 @@ from importlib import metadata
 import jax
 
 from ir.diagnostics import error
-from ir.ops.collective import communication_of
+from ir.mesh import Axes, Mesh, group_along
+from ir.ops.collective import collective_axes, communication_of
 from ir.program import Op, Program
 from ir.records import as_json
 from lowering.jax.running import compile_donating
-from lowering.jax.topologies import devices_of, libtpu_version, parse_target
+from lowering.jax.topologies import Target, devices_of, libtpu_version, parse_target, places_of
 from passes.cost.machine import Machine, machine
+from passes.cost.model import sent_bytes
+from passes.cost.network import NetworkDim, Place, Reach, neighbour_seconds, network_seconds, reaches_among
 from spmdc.reports.collectives import executions_of
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
@@ -118,13 +122,42 @@ class CompiledProgram:
 
 
 def placed_on(target: str, program: Program, planned_for: Machine) -> tuple[int, ...] | None:
-    """The layout of the program's mesh on the target that its plan counts on: `placed` of `order_of`. None if it was
-    planned for another machine."""
+    """The layout on the target that the plan of an SPMD program counts on (`placed` of `order_of`). None for JAX's, if
+    the program's collectives take no longer in that, or it was planned for another machine."""
     tpus = parse_target(target)
-    if tpus is None or planned_for != machine(str(tpus)):
+    if tpus is None or planned_for != machine(str(tpus)) or len(program.meshes) > 1:
         return None
     placement = planned_for.laid_out(program.meshes).placement
-    return None if placement is None else placement.device_order(program.mesh)
+    if placement is None:
+        return None
+    placed = placement.device_order(program.mesh)
+    planned, usual = (
+        _network_seconds(program, planned_for.network, network_places(tpus, program.mesh, way))
+        for way in (placed, None)
+    )
+    return placed if planned < usual else None
+
+
+def network_places(target: Target, mesh: Mesh, placed: Sequence[int] | None) -> list[Place]:
+    """Where on the target's network the device at each position of the mesh is, with the mesh laid out as `placed`."""
+    coordinates = [("x", "y", "z", "core").index(dim.name) for dim in machine(str(target)).network]
+    return [tuple(place[i] for i in coordinates) for place in places_of(target, mesh, placed)]
+
+
+def _network_seconds(program: Program, dims: Sequence[NetworkDim], places: Sequence[Place]) -> float:
+    """The time of an SPMD program's collectives with the devices of its mesh at these places of a network."""
+
+    @functools.cache
+    def reaches(axes: Axes) -> tuple[Reach, ...]:
+        return reaches_among(dims, [places[i] for i in group_along(program.mesh, axes)])
+
+    total = 0.0
+    for op, count in executions_of(program):
+        among, sent = reaches(collective_axes(op)), sent_bytes(op)
+        is_permute = communication_of(op.name).kind == "collective_permute"
+        once = neighbour_seconds(among, sent) if is_permute else network_seconds(op.name, among, sent)
+        total += once * (count or 1)
+    return total
 
 
 def compile_for(

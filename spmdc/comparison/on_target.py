@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.records import as_json
-from lowering.jax.topologies import Target, parse_target, places_of
+from lowering.jax.topologies import Target, parse_target
 from passes.cost.machine import machine
 from passes.cost.network import NetworkDim, Place, network_seconds, permute_seconds, reaches_among
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.compare import compiled_by_xla
-from spmdc.compiled import placed_on
+from spmdc.compiled import network_places, placed_on
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, received_by_the_worst
 from spmdc.reports.optimised_module import read_module
 
-_COORDINATES = ("x", "y", "z", "core")
-"""The coordinates that `places_of` returns, named as the dims of TPU machines."""
 _ONE_TURN = "XLA does not say how often some loops run: they count once"
 
 
@@ -93,8 +91,7 @@ def _timed(
         return lambda seconds, memory, cycles, collectives: Side(seconds, memory, cycles, collectives, 0.0, 0.0)
     reckoned = machine(str(target))
     dims = reckoned.network
-    coordinates = [_COORDINATES.index(dim.name) for dim in dims]
-    places = [tuple(place[i] for i in coordinates) for place in places_of(target, mesh, placed)]
+    places = network_places(target, mesh, placed)
 
     def side(seconds: float, memory: DeviceMemory, cycles: int, collectives: tuple[XlaCollective, ...]) -> Side:
         network = sum(c.count * seconds_on_network(c, dims, places) for c in collectives)

@@ -12,6 +12,7 @@ from typing import Literal
 import jax
 import numpy as np
 import pytest
+from jax.experimental import mesh_utils
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -151,27 +152,40 @@ def test_a_mesh_larger_than_the_target_is_reported(monkeypatch: pytest.MonkeyPat
 
 @dataclass(frozen=True)
 class _Core:
-    """A device of a topology: the position of its chip, and its number on the chip."""
+    """A device of a topology: its number, the position of its chip, and its own on the chip."""
 
+    id: int
     coords: tuple[int, int, int]
     core_on_chip: int = 0
 
 
-def test_the_mesh_of_a_target_is_laid_out_as_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mesh_is_laid_out_as_planned_or_as_by_jax_where_its_collectives_take_less_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """JAX lays 8 devices along one ring, in which those that differ in the first of two axes are no neighbours."""
-    chips = [_Core((x, y, 0)) for y in range(2) for x in range(4)]
+    chips = [_Core(4 * y + x, (x, y, 0)) for y in range(2) for x in range(4)]
+    ring = np.array(chips, object)[[0, 1, 2, 3, 7, 6, 5, 4]]
     monkeypatch.setattr(topologies, "topology_devices", lambda target: chips)
+    monkeypatch.setattr(mesh_utils, "create_device_mesh", lambda shape, *_, **__: ring.reshape(shape))
     target = Target("v5e", (4, 2))
-    planned = spmdc.partition(spmdc.load(_PROGRAMS / "transformer_block.spmd"), machine=str(target))
-    mesh = planned.program.mesh
-    assert mesh.shape == (2, 4)
-    placed = placed_on(str(target), planned.program, planned.options.machine)
-    assert placed == planned.device_order()
-    found = np.array([c.coords[:2] for c in topologies.devices_of(target, mesh, placed)]).reshape(2, 4, 2)
+
+    def placed(spec: str) -> tuple[int, ...] | None:
+        text = f"mesh (x=2, y=4)\ndef main(a: f32[64@x, 64@y]) -> (r: f32[{spec}]) {{\n  return a\n}}\n"
+        planned = spmdc.partition(spmdc.parse(text), machine=str(target))
+        found = placed_on(str(target), planned.program, planned.options.machine)
+        assert found in (None, planned.device_order())
+        assert placed_on("tpu-v5p:2x2x2", planned.program, planned.options.machine) is None
+        assert placed_on("cpu", planned.program, planned.options.machine) is None
+        return found
+
+    order = placed("64, 64@y")
+    assert order is not None
+    mesh = spmdc.parse("mesh (x=2, y=4)\ndef main(a: f32[8]) -> (r: f32[8]) {\n  return a\n}\n").mesh
+    found = np.array([chip.coords for chip in topologies.devices_of(target, mesh, order)]).reshape(2, 4, 3)
     assert np.abs(np.diff(found, axis=0)).sum(-1).max() == 1
     assert np.abs(np.diff(found, axis=1)).sum(-1).max() == 1
-    assert placed_on("tpu-v5p:2x2x2", planned.program, planned.options.machine) is None
-    assert placed_on("cpu", planned.program, planned.options.machine) is None
+    assert placed("64@x, 64") is None
+    assert placed("64@x, 64@y") is None
 
 
 def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
