@@ -151,6 +151,14 @@ def test_negated_numbers_are_summed_and_then_negated(type: str) -> None:
         assert same_bits(want, got)
 
 
+def test_negated_numbers_that_are_summed_along_no_dim_stay_negated() -> None:
+    """Nothing is added to them then: the negation of 0.0 stays -0.0."""
+    text = "mesh (d=1)\ndef main(x: f32[5]) -> (y: f32[5]) {\n  return reduce(-x, dims=[], kind=sum)\n}\n"
+    zeros = np.zeros(5, np.float32)
+    (got,) = spmdc.evaluate(simplify(spmdc.parse(text)), zeros)
+    assert same_bits(got, -zeros)
+
+
 _FOLDED = {
     "where(iota(s32[4], 0) < 0, iota(s32[4], 0) + 4, iota(s32[4], 0))": "iota",
     "iota(s32[4], 0) * 0 + 3": "constant",
