@@ -15,7 +15,6 @@ is a `PartitionedCall` of its own (`spmdc.frontends.jax.partitioned_call`).
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -42,7 +41,7 @@ from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
 from spmdc.frontends.jax.execution import Execution, types_and_shardings, where_invalid
-from spmdc.frontends.jax.lowering import Placement, mesh_among, placements, takes_references
+from spmdc.frontends.jax.lowering import Placement, mesh_among, placements, require_referable, takes_references
 from spmdc.frontends.jax.random_keys import is_key
 from spmdc.frontends.jax.references import ReferringFunction
 from spmdc.frontends.jax.shardings import MeshLike, in_type, mesh_of
@@ -102,8 +101,7 @@ def jit(
         return functools.partial(
             jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, machine=machine, **options
         )  # fmt: skip
-    # JAX, which refers to functions weakly, ends the process at the second use of one that cannot be.
-    weakref.ref(function)
+    require_referable(function)
     # Made for its errors about options that do not fit the function.
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,13 @@ def _of_type(leaf: Any, sharding: NamedSharding | None) -> Any:
     return struct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
 
 
+def require_referable(function: Any) -> None:
+    """Raises TypeError for a function that cannot be referred to weakly: JAX, which does so, ends the process at the
+    second use of one. What is no function, JAX refuses itself."""
+    if callable(function):
+        weakref.ref(function)
+
+
 class Lowering:
     """A function as traced by JAX and, when it is needed, lowered by JAX for a platform, in the ops of the CPU's
     lowering where there are any.
@@ -144,6 +152,7 @@ class Lowering:
         self._function = function
         self._platform = platform
         self._keeps_stops = keeps_stops
+        require_referable(function)
         jitted: Any = jax.jit(
             function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames
         )

@@ -229,5 +229,15 @@ def test_an_argument_of_any_size_is_refused() -> None:
 
 def test_a_function_that_jax_cannot_refer_to_is_refused_at_once() -> None:
     """jax.jit refuses the first call, and ends the process at a second use."""
-    with pytest.raises(TypeError, match=r"cannot create weak reference to 'numpy\.ufunc' object"):
-        spmdc.jit(np.add, mesh={"x": 4})
+    rows, add = STRUCT((4,), jnp.float32), np.add
+    for call in (lambda: spmdc.jit(add, mesh={"x": 4}), lambda: spmdc.from_jax(add, rows, rows)):
+        for _ in range(2):
+            with pytest.raises(TypeError, match=r"cannot create weak reference to 'numpy\.ufunc' object"):
+                call()
+
+
+@pytest.mark.parametrize("given", [3, "f", [jnp.sin]])
+def test_what_is_no_function_is_refused_as_by_jax(given: Any) -> None:
+    for wrap in (jax.jit, spmdc.jit):
+        with pytest.raises(TypeError, match="Expected a callable value, got"):
+            wrap(given)
