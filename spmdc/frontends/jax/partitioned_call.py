@@ -43,7 +43,7 @@ from spmdc.frontends.jax.lowering import (
     platform_on,
 )
 from spmdc.frontends.jax.random_keys import from_words, words
-from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
+from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, names_explicit, sharding_of
 
 Placed = tuple[list[Placement], list[Placement]]
 """The shardings of parameters and results; None if unspecified."""
@@ -348,7 +348,7 @@ class PartitionedCall:
     def _batch(self, size: int, dims: Dims, axes: Any, named: Any) -> tuple[PartitionedCall, Dims]:
         """The function on batches, and the batch dims of its results. `dims` has those of the leaves; results that
         depend on batched leaves get a first one. By its type, the batch is split over `axes`, or None; wherever the
-        function names a sharding, also over the axes `named` by `jax.vmap`."""
+        function names a sharding, also over the axes `named` by `jax.vmap`, unless types name them."""
         avals = [_with_dim(a, d, size, axes) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
@@ -357,7 +357,7 @@ class PartitionedCall:
 
         def placed() -> Placed:
             given, returned = self._placed()
-            over = axes if named is None else named
+            over = axes if named is None or names_explicit(named, self._traced_on) else named
             params = [self._with_open_dim(p, a, d, over) for p, a, d in zip(given, self.avals, dims, strict=True)]
             results = zip(returned, self.out_avals, out_dims, strict=True)
             return params, [self._with_open_dim(p, a, d, over) for p, a, d in results]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,13 @@ def mesh_of(given: MeshLike) -> Mesh:
 def is_explicit(mesh: Any) -> bool:
     """Whether the types of JAX's values name axes of the mesh."""
     return isinstance(mesh, JaxMesh | AbstractMesh) and AxisType.Explicit in mesh.axis_types
+
+
+def names_explicit(axes: Sequence[str], mesh: Any) -> bool:
+    """Whether any of these axes is one that the types of JAX's values name."""
+    return is_explicit(mesh) and any(
+        kind is AxisType.Explicit and name in axes for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+    )
 
 
 def left_to_the_partitioner(mesh: MeshLike) -> MeshLike:

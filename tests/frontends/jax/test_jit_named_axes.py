@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from lowering.jax import ensure_devices
@@ -106,3 +106,18 @@ def test_vmap_around_a_function_splits_the_batch_over_the_axes_that_it_names(cas
         found = jax.vmap(NAMED[case](wrap), spmd_axis_name="x")(X)
         assert found.sharding.spec == P("x", "y")
         np.testing.assert_array_equal(found, X * 2)
+
+
+@pytest.mark.parametrize("kinds", [(AxisType.Explicit, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)])
+def test_types_that_leave_a_batch_whole_are_kept_by_a_vmap_that_names_axes(kinds: tuple[AxisType, AxisType]) -> None:
+    typed = jax.make_mesh((4, 2), ("x", "y"), axis_types=kinds)
+
+    def total(wrap: Wrap, batch: Any) -> Any:
+        return jax.vmap(wrap(lambda v: (v * v).sum()), spmd_axis_name="x")(batch).sum()
+
+    with JAX.set_mesh(typed):
+        batch = jax.device_put(X, NamedSharding(typed, P()))
+        for wrap in (jax.jit, functools.partial(spmdc.jit, mesh=typed)):
+            gradient: Any = jax.grad(functools.partial(total, wrap))(batch)
+            assert gradient.sharding.spec == P(None, None)
+            np.testing.assert_array_equal(gradient, 2 * X)
