@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from ir.ops.elementwise import COMPARES
+from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Value
 from ir.registry import Registry
 from ir.types import DType, s32
@@ -42,12 +43,13 @@ def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
 @RULES.of("reduce")
 def _sum_of_negated(r: Rewriter, op: Op) -> Value | None:
     """The sum of negated numbers is the sum of the numbers, taken from 0.0: no sum that begins with 0.0 is -0.0, nor is
-    what is taken from it. One along no dims adds nothing up. JAX's derivative of a difference is negated, and then
-    often summed. If the sum is one over devices, backends fuse what is behind it with its uses, and a negation before
-    it with nothing."""
+    what is taken from it. One along no dims does not begin with 0.0, and along dims of size 1 nothing is gained. JAX's
+    derivative of a difference is negated, and then often summed. If the sum is one over devices, backends fuse what is
+    behind it with its uses, and a negation before it with nothing."""
     dtype = op.result.dtype
-    is_sum = op.attrs["kind"] == "sum" and op.attrs["dims"]
-    if not is_sum or len(op.operands) != 1 or not dtype.is_float or dtype.bits < 16:
+    if op.attrs["kind"] != "sum" or len(op.operands) != 1 or not dtype.is_float or dtype.bits < 16:
+        return None
+    if all(op.operands[0].shape[dim] == 1 for dim in ints_attr(op.attrs, "dims")):
         return None
     negation = r.maker(op.operands[0], "negate")
     if negation is None:

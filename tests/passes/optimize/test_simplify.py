@@ -151,12 +151,15 @@ def test_negated_numbers_are_summed_and_then_negated(type: str) -> None:
         assert same_bits(want, got)
 
 
-def test_negated_numbers_that_are_summed_along_no_dim_stay_negated() -> None:
-    """Nothing is added to them then: the negation of 0.0 stays -0.0."""
-    text = "mesh (d=1)\ndef main(x: f32[5]) -> (y: f32[5]) {\n  return reduce(-x, dims=[], kind=sum)\n}\n"
-    zeros = np.zeros(5, np.float32)
-    (got,) = spmdc.evaluate(simplify(spmdc.parse(text)), zeros)
-    assert same_bits(got, -zeros)
+@pytest.mark.parametrize(("type", "dims"), [("f32[5]", "[]"), ("f32[1, 5]", "[0]")])
+def test_negated_numbers_that_are_summed_along_no_or_short_dims_stay_negated(type: str, dims: str) -> None:
+    """Along none, nothing is added to them: the negation of 0.0 stays -0.0."""
+    text = f"mesh (d=1)\ndef main(x: {type}) -> (y: f32[5]) {{\n  return reduce(-x, dims={dims}, kind=sum)\n}}\n"
+    assert "negate" in ops(simplified(text))
+    program = spmdc.parse(text)
+    zeros = np.zeros(program.main.params[0].shape, np.float32)
+    (want,), (got,) = spmdc.evaluate(program, zeros), spmdc.evaluate(simplify(program), zeros)
+    assert same_bits(want, got)
 
 
 _FOLDED = {
