@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ir.mesh import Axes, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
-from ir.records import quickly_made
+from ir.records import record
 from ir.sharding import ReductionKind
 from ir.types import TensorType
 from passes.cost.machine import Machine
@@ -28,8 +28,7 @@ ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 """Factors along which devices exchange something."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """A smaller tensor whose elements an operand repeats: its type, for each of its dims the operand's dim along it, or
     -1, and the shardings in which it exists. If it is used in place of the operand, `spared` are the seconds that were
@@ -45,8 +44,7 @@ class Origin:
         return ClosedSharding(tuple([sharding.axes[d] if d >= 0 else () for d in self.dims]))
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class StrategyQuery:
     """Everything that the choice of a strategy depends on: equal queries have equal answers.
 
@@ -159,8 +157,7 @@ class Side:
     move: Move | None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class _Operand:
     """All that the reshards of an operand depend on: its global shape, the bytes of an element, and the fields of a
     query."""
@@ -186,8 +183,7 @@ class _Operand:
         return sharding.order is None and {kind for _, kind in sharding.partial} == {self.identity_of}
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class _Result:
     """All that the reshards of a result depend on: its global shape, the bytes of an element, and the fields of a
     query."""
