@@ -147,7 +147,8 @@ def _add_fmt(p: argparse.ArgumentParser) -> None:
 
 def _add_plan(p: argparse.ArgumentParser) -> None:
     p.add_argument("--explain", metavar="VALUE", help=(
-        "print the strategies that the op could have had which makes this value, with what each costs"
+        "print the strategies that the op could have had which makes this value (or function.value), with the cost of "
+        "each"
     ))  # fmt: skip
     p.add_argument(
         "--diff", type=parse_path, metavar="OTHER", help="print what the plan of another file does otherwise"
