@@ -181,7 +181,13 @@ def _sharding(said: _Said, batched: _Batched, mesh: Mesh, shape: tuple[int, ...]
         sharding = replace(sharding, dims=(*sharding.dims[:dim], split, *sharding.dims[dim:]))
     faults = sharding_faults(sharding, shape)
     if faults:
-        raise error(*faults[0])
+        is_mapped = any(over for _, over in batched)
+        help = (
+            "the spmd_axis_name of jax.vmap splits the batch: the function cannot name its axes too"
+            if is_mapped
+            else ""
+        )
+        raise error(*faults[0], help=help)
     return sharding
 
 

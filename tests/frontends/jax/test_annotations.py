@@ -76,8 +76,9 @@ def test_vmap_splits_the_new_dim_over_the_axes_that_it_names() -> None:
     split = jax.vmap(lambda a: spmdc.split(a, 0, "x"), in_axes=1, spmd_axis_name="y")
     assert annotated(split, (8, 4, 6)) == ["x y _"]
     assert annotated(jax.vmap(spmdc.replicate, spmd_axis_name=("x", "y")), (8, 6)) == ["xy _"]
-    with pytest.raises(SpmdcError, match="axis 'x' is used twice"):
+    with pytest.raises(SpmdcError, match="axis 'x' is used twice") as caught:
         annotated(jax.vmap(lambda a: spmdc.split(a, 0, "x"), spmd_axis_name="x"), (4, 8))
+    assert "spmd_axis_name" in caught.value.diagnostics[0].help
 
 
 def test_annotations_inside_scan_stay_in_the_loop() -> None:
