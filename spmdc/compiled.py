@@ -74,7 +74,8 @@ class CompiledProgram:
     on one device, without the network: collectives have none. `cycles_of` has the cycles of each op of the program, and
     for None those of instructions that come from no single op. Only the TPU compiler makes such an estimate. `outcomes`
     has the outcome of each collective, and `added` the collectives that the compiler added. Loops whose trip count
-    neither the compiler nor spmdc knows count once.
+    neither the compiler nor spmdc knows count once. `placed` is the layout of the mesh on the target: the number of the
+    device at each position, row-major in x, y, z and the core of a chip, or None for JAX's.
     """
 
     target: str
@@ -86,6 +87,7 @@ class CompiledProgram:
     cycles_of: Mapping[Op | None, int]
     outcomes: tuple[Outcome, ...]
     added: tuple[XlaCollective, ...]
+    placed: tuple[int, ...] | None
 
     def __repr__(self) -> str:
         return f"<CompiledProgram for {self.devices} devices of {self.target}>"
@@ -161,7 +163,7 @@ def _network_seconds(program: Program, dims: Sequence[NetworkDim], places: Seque
 
 
 def compile_for(
-    program: Program, target: str, donate: Sequence[int] = (), placed: Sequence[int] | None = None
+    program: Program, target: str, donate: Sequence[int] = (), placed: tuple[int, ...] | None = None
 ) -> CompiledProgram:
     """The SPMD program as compiled for a target: TPUs, which need not exist, as tpu-v3:4x4, or the host's "cpu".
     Results reuse the memory of the arguments at positions `donate`. The mesh is laid out as `placed` (`order_of`).
@@ -203,6 +205,7 @@ def compile_for(
         cycles_of=cycles,
         outcomes=outcomes,
         added=tuple(c for _, c in collectives if c.name not in ours),
+        placed=placed,
     )
 
 

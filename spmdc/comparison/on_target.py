@@ -18,7 +18,7 @@ from passes.cost.machine import machine
 from passes.cost.network import NetworkDim, Place, network_seconds, permute_seconds, reaches_among
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.compare import compiled_by_xla
-from spmdc.compiled import network_places, placed_on
+from spmdc.compiled import network_places
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, received_by_the_worst
 from spmdc.reports.optimised_module import read_module
@@ -70,10 +70,9 @@ def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComp
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     ours = partitioned.compile(target)
-    placed = placed_on(target, partitioned.program, partitioned.options.machine)
-    theirs, notes = compiled_by_xla(partitioned.source, target, placed)
+    theirs, notes = compiled_by_xla(partitioned.source, target, ours.placed)
     module = read_module(theirs.text)
-    timed = _timed(parse_target(target), partitioned.program.mesh, placed)
+    timed = _timed(parse_target(target), partitioned.program.mesh, ours.placed)
     cycles = sum(i.estimated_cycles * count for _, i, count in module.executed())
     return TargetComparison(
         target,
