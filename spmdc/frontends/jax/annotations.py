@@ -131,6 +131,8 @@ _Said = _Replicated | _Split | _Placed
 _Batched = tuple[tuple[int, tuple[str, ...]], ...]
 """The dims that `jax.vmap` has inserted, one after the other, each with the axes (`spmd_axis_name`) that split it."""
 
+_NAMED_BY_BOTH = "the spmd_axis_name of jax.vmap splits the batch: the function cannot name its axes too"
+
 
 def is_annotation(x: Any) -> bool:
     """Whether it is what an annotation in a jaxpr has as its parameter."""
@@ -181,13 +183,8 @@ def _sharding(said: _Said, batched: _Batched, mesh: Mesh, shape: tuple[int, ...]
         sharding = replace(sharding, dims=(*sharding.dims[:dim], split, *sharding.dims[dim:]))
     faults = sharding_faults(sharding, shape)
     if faults:
-        is_mapped = any(over for _, over in batched)
-        help = (
-            "the spmd_axis_name of jax.vmap splits the batch: the function cannot name its axes too"
-            if is_mapped
-            else ""
-        )
-        raise error(*faults[0], help=help)
+        (code, message), is_mapped = faults[0], any(over for _, over in batched)
+        raise error(code, message, help=_NAMED_BY_BOTH if is_mapped and code == "E302" else "")
     return sharding
 
 
