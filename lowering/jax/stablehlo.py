@@ -75,7 +75,8 @@ def _of_one_device(program: Program, names: Mapping[str, Any]) -> Any:
 
 
 def _of_many(program: Program, names: Mapping[str, Any]) -> Any:
-    sizes: dict[str, int] = names["MESH_AXES"]
+    # JAX maps no function over a mesh without axes unless the mesh has devices.
+    sizes: dict[str, int] = names["MESH_AXES"] or {"unsplit": 1}
     mesh = abstract_mesh(tuple(sizes.values()), tuple(sizes))
     module = _lowered(names["on_mesh"](mesh), _outer_arguments(program, names["IN_SPECS"], mesh))
     with module.context, mlir.Location.unknown():

@@ -26,6 +26,11 @@ _spec: Any = PartitionSpec
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
 
 _TEXTS = {
+    "no axes": """
+        def main(a: f32[8], b: f32[8, 4]) -> (out: f32[8], numbers: s32[5]) {
+          return a + sum(b, dim=1), iota(s32[5], 0)
+        }
+    """,
     "one device": """
         mesh (x=1, y=1)
         def main(a: f32[8@x]{partial: y}, b: f32[8, 4@y]) -> (out: f32[8], total: f32[8]{partial: x}) {
