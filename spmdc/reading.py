@@ -42,7 +42,8 @@ def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Progra
 
 
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
-    """The program of a StableHLO module in text or bytecode. Raises SpmdcError, E701 if it is not MLIR."""
+    """The program of a StableHLO module in text or bytecode. Portable artifacts are bytecode, such as
+    `mlir_module_serialized` of what `jax.export` returns. Raises SpmdcError, E701 if it is not MLIR."""
     require(isinstance(text, str | bytes), "a module is text or bytecode", text, "spmdc.load(path) reads a file")
     from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 

@@ -47,6 +47,10 @@ BYTECODE = b"ML\xefR"
 _FEW = 16
 _DYNAMIC = (b"dynamic_", b"dimension_size", b"tensor<?")
 _STATIC = "builtin.module(stablehlo-refine-shapes, func.func(stablehlo-canonicalize-dynamism))"
+_PORTABLE = "vhlo."
+_IN_OPS_OF_TODAY = (
+    f"builtin.module(vhlo-to-version{{target={stablehlo.get_current_version()}}}, vhlo-legalize-to-stablehlo)"
+)
 _SAYS_SHARDING = "xla.sdy."
 _FRONTEND = "mhlo.frontend_attributes"
 
@@ -112,8 +116,11 @@ def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes
 
 
 def _verified(text: bytes) -> bytes:
-    """The module in bytecode, with all shapes that follow from those of the arguments and from constants."""
+    """The module in bytecode, in the ops of StableHLO if it is a portable artifact, with all shapes that follow from
+    those of the arguments and from constants."""
     module = mlir.Module.parse(text)
+    if any(op.operation.name.startswith(_PORTABLE) for op in module.body.operations):
+        passmanager.PassManager.parse(_IN_OPS_OF_TODAY).run(module.operation)
     if any(word in text for word in _DYNAMIC):
         module = _of_known_shapes(module)
     if _SAYS_SHARDING.encode() in text:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import stablehlo
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -189,6 +190,20 @@ def test_bytecode_is_read_as_text_is(tmp_path: Path) -> None:
     with new_context(), path.open("wb") as file:
         mlir.Module.parse(text).operation.write_bytecode(file)
     np.testing.assert_array_equal(spmdc.evaluate(spmdc.load(path), X)[0], 2 * X)
+
+
+@pytest.mark.parametrize("version", [stablehlo.get_minimum_version(), stablehlo.get_current_version()])
+def test_a_portable_artifact_is_read_as_its_module_is(version: str) -> None:
+    body = """
+        %0 = sdy.sharding_constraint %x <@mesh, [{}, {"y"}]> : tensor<4x6xf32>
+        %1 = stablehlo.custom_call @f(%0) : (tensor<4x6xf32>) -> tensor<4x6xf32>
+        return %1 : tensor<4x6xf32>"""
+    text = module(body, head=MESH)
+    with new_context():
+        artifact = stablehlo.serialize_portable_artifact(mlir.Module.parse(text), version, allow_other_dialects=True)
+    of_artifact, of_text = (spmdc.propagate(spmdc.from_mlir(m)).text() for m in (artifact, text))
+    assert of_artifact == of_text
+    assert "@y" in of_text
 
 
 def test_ops_know_their_line_of_the_file() -> None:
