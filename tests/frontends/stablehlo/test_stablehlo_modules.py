@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 from jaxlib.mlir import ir as mlir
@@ -170,18 +172,34 @@ def test_an_op_that_jax_does_not_emit_computes_what_it_should(name: str) -> None
     np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], expected)
 
 
-def test_a_composite_is_its_decomposition() -> None:
+COMPOSITES = {
+    "my.twice": "add",
+    "chlo.erf": "erf",
+    "chlo.polygamma": "add",  # It has two operands.
+    "chlo.constant_like": "add",  # It lacks its value.
+    "chlo.add": "add",
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_a_composite_is_the_op_that_it_names_or_else_its_decomposition(name: str) -> None:
     text = (
         "module {\nfunc.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {\n"
-        '%0 = stablehlo.composite "my.twice" %x {decomposition = @twice} : (tensor<4x6xf32>) -> tensor<4x6xf32>\n'
+        f'%0 = stablehlo.composite "{name}" %x {{decomposition = @twice}} : (tensor<4x6xf32>) -> tensor<4x6xf32>\n'
         "return %0 : tensor<4x6xf32>\n}\nfunc.func private @twice(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {\n"
         "%0 = stablehlo.add %x, %x : tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>\n}\n"
         "func.func private @never_called(%x: tensor<?xf32>) -> tensor<?xf32> {\nreturn %x : tensor<?xf32>\n}\n}\n"
     )
     program = spmdc.from_mlir(text)
     assert list(program.functions) == ["main"]
-    assert [op.name for op in all_ops(program)] == ["add"]
-    np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], 2 * X)
+    assert [op.name for op in all_ops(program)] == [COMPOSITES[name]]
+    if COMPOSITES[name] == "add":
+        np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], 2 * X)
+
+
+def test_what_jax_exports_selects_the_largest_elements_where_they_are() -> None:
+    artifact = jax.export.export(jax.jit(lambda x: jax.lax.top_k(x, 2)))(X).mlir_module_serialized
+    assert [op.name for op in all_ops(spmdc.from_mlir(artifact))] == ["top_k"]
 
 
 def test_bytecode_is_read_as_text_is(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from ir.loops import Loop
 from ir.ops.host import TOKEN
 from ir.program import Region, Value
 from ir.types import TensorType, s32
-from spmdc.frontends.stablehlo.attributes import cast, is_token, text_of
-from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Scope, converts
+from spmdc.frontends.stablehlo.attributes import cast, dictionary, is_token, text_of
+from spmdc.frontends.stablehlo.scope import CONVERTERS, AnyValue, Bound, Scope, converts
+
+_CHLO = "chlo."
 
 
 @converts("call")
@@ -20,9 +22,36 @@ def _call(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 @converts("composite")
-def _composite(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """A composite is replaced by its decomposition."""
-    return list(call(op, scope, text_of(op.attributes["decomposition"])))
+def _composite(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
+    """A composite is replaced by its decomposition. Portable artifacts have composites in place of CHLO's ops, whose
+    names they keep: such a composite is that op."""
+    name = text_of(op.attributes["name"])
+    converter = CONVERTERS.get(name.removeprefix(_CHLO)) if name.startswith(_CHLO) else None
+    meant = None if converter is None else _detached(op, name)
+    if converter is None or meant is None:
+        return list(call(op, scope, text_of(op.attributes["decomposition"])))
+    try:
+        return converter(meant, scope)
+    finally:
+        meant.erase()
+
+
+def _detached(op: mlir.Operation, name: str) -> mlir.Operation | None:
+    """The op of CHLO that a composite names, outside of any block; None if there is no such op. It refers to values of
+    the module, before which it must be erased."""
+    try:
+        made = mlir.Operation.create(
+            name, [v.type for v in op.results], list(op.operands), dictionary(op, "composite_attributes"),
+            loc=op.location, ip=False,
+        )  # fmt: skip
+    except (mlir.MLIRError, ValueError):
+        return None
+    try:
+        made.verify()
+    except mlir.MLIRError:
+        made.erase()
+        return None
+    return made
 
 
 def call(op: mlir.Operation, scope: Scope, callee: str) -> Sequence[Value]:
