@@ -55,6 +55,9 @@ They raise RuntimeError or ValueError for text that XLA cannot parse or StableHL
 on some texts. So they run in another process, which imports no more than it needs.
 """
 
+REFINE_SHAPES = "jaxlib._jax:mlir.refine_polymorphic_shapes"
+"""The function, in the same form, by which JAX makes the shapes of a module static before it is compiled."""
+
 REGISTER_DIALECTS = "jaxlib.mlir._mlir_libs._jax_mlir_ext:register_dialects"
 """The function, in the same form, that adds the dialects of JAX's modules to a registry."""
 

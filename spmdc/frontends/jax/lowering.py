@@ -52,7 +52,7 @@ from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import outermost, text_of
 from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations
-from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops
+from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops, of_known_shapes
 
 register_custom_partitioning(custom_partitioning.lowered_call)
 register_inspection(lowered_inspection)
@@ -257,7 +257,7 @@ def import_lowered(
     assert module is not None
     locations = locations or Locations(Source("<jax>"), reads_files=True)
     with module.context:
-        return import_module(module, locations, _settings(lowered, mesh))
+        return import_module(of_known_shapes(module), locations, _settings(lowered, mesh))
 
 
 def _settings(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Settings:

@@ -13,8 +13,9 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import stablehlo
 
-from lowering.jax.versions import REGISTER_DIALECTS
+from lowering.jax.versions import REFINE_SHAPES, REGISTER_DIALECTS
 from spmdc.frontends.stablehlo import parser_child
+from spmdc.frontends.stablehlo.attributes import cast, outermost
 from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 from spmdc.isolation.process import last_words
 from spmdc.isolation.server import DONE
@@ -38,15 +39,35 @@ def opened(bytecode: bytes) -> Iterator[mlir.Module]:
 _REGISTERED: list[bool] = []
 
 
+def _register_passes() -> None:
+    if not _REGISTERED:
+        stablehlo.register_stablehlo_passes()
+        _REGISTERED.append(True)
+
+
+def _is_static(function: mlir.Type) -> bool:
+    assert isinstance(function, mlir.FunctionType)
+    tensors = (t for t in (*function.inputs, *function.results) if isinstance(t, mlir.RankedTensorType))
+    return all(t.has_static_shape for t in tensors)
+
+
 class NoSimplerFormError(Exception):
     """The reason why CHLO ops have no form in StableHLO."""
 
 
+def of_known_shapes(module: mlir.Module) -> mlir.Module:
+    """The module of a function that JAX has lowered. If it calls functions that were exported with symbolic sizes, it
+    is a copy, in which these have the sizes of their arguments."""
+    types = [cast(mlir.TypeAttr, op.attributes["function_type"]).value for op in outermost(module, "func.func")]
+    if all(map(_is_static, types)):
+        return module
+    _register_passes()
+    return parser_child.of_known_shapes(module, pkgutil.resolve_name(REFINE_SHAPES))
+
+
 def in_simpler_ops(module: mlir.Module) -> mlir.Module:
     """The module, after its CHLO ops are converted to StableHLO in place. Raises NoSimplerFormError."""
-    if not _REGISTERED:
-        stablehlo.register_stablehlo_passes()
-        _REGISTERED.append(True)
+    _register_passes()
     try:
         passmanager.PassManager.parse(parser_child.SIMPLER).run(module.operation)
     except mlir.MLIRError as problem:

@@ -56,6 +56,9 @@ _FRONTEND = "mhlo.frontend_attributes"
 
 Register = Callable[[mlir.DialectRegistry], None]
 
+RefineShapes = Callable[..., bytes]
+"""XLA's function that makes the shapes of a module in bytecode static. It raises an exception if one is not known."""
+
 
 class _FatalError(Exception):
     """A construct for which jaxlib would abort a process."""
@@ -87,14 +90,16 @@ def _set_bounds(size: int) -> None:
     signal.setitimer(signal.ITIMER_PROF, most_seconds(size))
 
 
-def _read(register_dialects: Register, convert_hlo: Sequence[Callable[..., object]], asked: bytes) -> bytes:
+def _read(
+    register_dialects: Register, refine: RefineShapes, convert_hlo: Sequence[Callable[..., object]], asked: bytes
+) -> bytes:
     language, text = asked[:1], asked[1:]
     with new_context(register_dialects) as context:
         context.enable_multithreading(False)
         try:
             if language == CHLO:
                 return VALID + _in_simpler_ops(text)
-            return VALID + _verified(_converted(convert_hlo if language == HLO else (), text))
+            return VALID + _verified(_converted(convert_hlo if language == HLO else (), text), refine)
         except mlir.MLIRError as problem:
             found = [{"message": d.message, **_place(d.location)} for d in problem.error_diagnostics]
             return INVALID + json.dumps(found or [{"message": problem.message}]).encode()
@@ -115,14 +120,14 @@ def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes
     return result
 
 
-def _verified(text: bytes) -> bytes:
+def _verified(text: bytes, refine: RefineShapes) -> bytes:
     """The module in bytecode, in the ops of StableHLO if it is a portable artifact, with all shapes that follow from
     those of the arguments and from constants."""
     module = mlir.Module.parse(text)
     if any(op.operation.name.startswith(_PORTABLE) for op in module.body.operations):
         passmanager.PassManager.parse(_IN_OPS_OF_TODAY).run(module.operation)
     if any(word in text for word in _DYNAMIC):
-        module = _of_known_shapes(module)
+        module = of_known_shapes(module, refine)
     if _SAYS_SHARDING.encode() in text:
         module.operation.walk(_read_what_frontends_say)
     if text.startswith(BYTECODE):
@@ -132,10 +137,14 @@ def _verified(text: bytes) -> bytes:
     return bytecode
 
 
-def _of_known_shapes(module: mlir.Module) -> mlir.Module:
-    """A copy of the module with static shapes in place of shape operands and open types, where they are known. The
-    module itself, if it is inconsistent."""
-    refined = mlir.Module.parse(_bytecode(module))
+def of_known_shapes(module: mlir.Module, refine: RefineShapes) -> mlir.Module:
+    """A copy of the module with static shapes in place of shape operands and open types, where they are known. If all
+    are, `refine` has inlined its functions, which may be called with different sizes. The module itself, if it is
+    inconsistent."""
+    bytecode = _bytecode(module)
+    with contextlib.suppress(Exception):  # XLA's own, and what Python makes of absl's.
+        return mlir.Module.parse(refine(bytecode, enable_shape_assertions=True, enable_shardy=True))
+    refined = mlir.Module.parse(bytecode)
     try:
         passmanager.PassManager.parse(_STATIC).run(refined.operation)
     except mlir.MLIRError:
@@ -189,5 +198,5 @@ def _place(untyped: mlir.Location) -> dict[str, str | int]:
 
 if __name__ == "__main__":
     stablehlo.register_stablehlo_passes()
-    _register, *_convert = (pkgutil.resolve_name(name) for name in sys.argv[1:])
-    serve(functools.partial(_read, _register, _convert), _set_bounds)
+    _register, _refine, *_convert = (pkgutil.resolve_name(name) for name in sys.argv[1:])
+    serve(functools.partial(_read, _register, _refine, _convert), _set_bounds)

@@ -343,6 +343,19 @@ def test_it_is_exported_as_a_function_of_jax_is() -> None:
         np.testing.assert_array_equal(exported.call({"x": a}, a)["sum"], A + A)
 
 
+def test_what_was_exported_with_symbolic_sizes_is_partitioned_for_those_of_its_arguments() -> None:
+    def sums(a: Any) -> Any:
+        return jax.lax.scan(lambda total, row: (total + row, total[0]), jnp.zeros(a.shape[1]), a)
+
+    sizes = jax.export.symbolic_args_specs((A,), "rows, columns")
+    exported: Any = jax.export.export(jax.jit(sums))(*sizes)
+    called = spmdc.jit(lambda a: exported.call(a), mesh=MESH, in_shardings=P(None, "y"))
+    of_text = spmdc.evaluate(spmdc.from_mlir(jax.jit(exported.call).lower(A).as_text()), A)
+    for found in (called(A), of_text):
+        for got, want in zip(found, sums(A), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
 def test_what_is_compiled_ahead_of_time_is_not_traced() -> None:
     compiled = spmdc.jit(jnp.sin, mesh={"x": 8}).lower(A).compile()
     with pytest.raises(TypeError, match="ahead of time"):
