@@ -27,6 +27,7 @@ from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax._src import debugging as _debugging
 from jax._src import ffi as _ffi
 from jax._src import mesh as _mesh
+from jax._src import sharding_impls as _sharding_impls
 from jax._src import source_info_util as _source_info_util
 from jax._src import util as _util
 from jax._src import xla_bridge as _xla_bridge
@@ -239,6 +240,7 @@ def lowered_for(
         rules += _rules_of_callbacks()
     if platform != "cpu":
         rules += _rules_for(platform, call)
+    rules += _rules_of_exported()
     if stop is not None:
         rules.append((_ad_util.stop_gradient_p, functools.partial(_by_rule, stop)))
     private: Any = traced
@@ -246,6 +248,22 @@ def lowered_for(
     parameters: Any = jax_mlir.LoweringParameters(override_lowering_rules=overrides)
     found: jax.stages.Lowered = private.lower(lowering_platforms=(platform,), _private_parameters=parameters)
     return found
+
+
+def _rules_of_exported() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """How to lower calls of what `jax.export` has exported, if that is in use."""
+    export: Any = sys.modules.get("jax._src.export._export")
+    if export is not None:
+        yield export.call_exported_p, functools.partial(_on_mesh, _EVERYWHERE[export.call_exported_p].rule)
+
+
+def _on_mesh(rule: Callable[..., Any], context: Any, *values: Any, **params: Any) -> Any:
+    """Lowers an op by a rule that asks for the number of devices, which is that of JAX's mesh here."""
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    if not mesh.empty and isinstance(context.module_context.axis_context, _sharding_impls.ShardingContext):
+        around = context.module_context.replace(axis_context=_sharding_impls.ShardingContext(mesh.size))
+        context = context.replace(module_context=around)
+    return rule(context, *values, **params)
 
 
 def _by_rule(rule: LoweringRule, context: Any, *values: Any, **params: Any) -> Any:

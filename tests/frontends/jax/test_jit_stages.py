@@ -356,6 +356,15 @@ def test_what_was_exported_with_symbolic_sizes_is_partitioned_for_those_of_its_a
             np.testing.assert_array_equal(got, want)
 
 
+def test_what_was_exported_for_as_many_devices_is_partitioned_over_the_mesh() -> None:
+    exported: Any = jax.export.export(jax.jit(lambda a: a + a.max(), in_shardings=lying("x", "y")))(A)
+    called = spmdc.jit(lambda a: exported.call(a), mesh=MESH)
+    np.testing.assert_array_equal(called(A), A + A.max())
+    assert [c.axes for c in called.partitioned(A).collectives()] == ["x, y"]
+    with pytest.raises(ValueError, match="exported for 8 devices"):
+        spmdc.jit(lambda a: exported.call(a), mesh={"x": 2}).lower(A)
+
+
 def test_what_is_compiled_ahead_of_time_is_not_traced() -> None:
     compiled = spmdc.jit(jnp.sin, mesh={"x": 8}).lower(A).compile()
     with pytest.raises(TypeError, match="ahead of time"):
