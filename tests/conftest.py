@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     import jax
 
-pytest_plugins = ["command_line", "compiling"]
+pytest_plugins = ["call_stack", "command_line", "compiling"]
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
