@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy_on_one_thread  # noqa: F401
 import pytest
 from executed import check_what_runs
 from hypothesis import HealthCheck, settings
