@@ -119,9 +119,26 @@ class Trainer:
         return *mean, jax.tree.map(lambda x, w: (x / self._accumulate).astype(w.dtype), total, weights)
 
 
+def _wide(x: Any) -> Any:
+    """An array in f32, unless its numbers are wider."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def _norm(of_weights: Mapping[str, Any]) -> Any:
     """The norm over all weights. Squares and sums of 16-bit numbers are in f32: in f16, 65,504 is the largest."""
-    return optax.tree.norm(jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), of_weights))
+    return optax.tree.norm(jax.tree.map(_wide, of_weights))
+
+
+def _clipped(most: float) -> optax.GradientTransformation:
+    """Scales a gradient down to the norm `most`, if it is larger: as optax.clip_by_global_norm, which computes the norm
+    in the types of the weights."""
+
+    def scaled(slopes: Any, state: Any, weights: Any = None) -> tuple[Any, Any]:
+        norm = _norm(slopes)
+        smaller = jax.tree.map(lambda x: (_wide(x) / norm * most).astype(x.dtype), slopes)
+        return jax.tree.map(lambda x, clipped: jnp.where(norm < most, x, clipped), slopes, smaller), state
+
+    return optax.GradientTransformation(lambda weights: optax.EmptyState(), scaled)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
@@ -140,7 +157,7 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
         step = optax.adam(rate, **settings)
     else:
         step = optax.sgd(rate, settings["momentum"] or None)
-    return optax.chain(optax.clip_by_global_norm(config.clip), step) if config.clip else step
+    return optax.chain(_clipped(config.clip), step) if config.clip else step
 
 
 def schedule_of(own: Optimizer, steps: int) -> optax.Schedule:

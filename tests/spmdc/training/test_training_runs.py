@@ -143,6 +143,19 @@ def test_the_norms_of_f16_gradients_and_updates_whose_squares_are_0_in_f16_are_a
     np.testing.assert_allclose((record["gradient_norm"], record["update_norm"]), 2e-4, rtol=1e-2)
 
 
+def test_f16_gradients_whose_sum_of_squares_f16_lacks_are_clipped_to_the_norm(tmp_path: Path) -> None:
+    program = """
+    const B = 1, T = 12, N = 100000
+    def main(w: f16[N] = 0, v: f32[N] = 0, source: s32[B, T], target: s32[B, T]) -> (loss: f32[]) {
+      return sum(convert(w, dtype=f32)) + sum(v) + 0 * f32(sum(source) + sum(target))
+    }"""
+    config = "clip = 2.0\n" + CONFIG.replace('"adam"', '"sgd"').replace("rate = 0.01", "rate = 1.0")
+    run = run_of(written(tmp_path, config, program))
+    (weights, _), record = run._step(run._state()[0], 0)
+    np.testing.assert_allclose(record["gradient_norm"], math.sqrt(200_000), rtol=1e-3)
+    np.testing.assert_allclose((weights["w"][0], weights["v"][0]), -2 / math.sqrt(200_000), rtol=1e-3)
+
+
 def test_an_update_that_is_not_finite_is_not_made(tmp_path: Path) -> None:
     """Adam divides by the root of a slope that is 0, and its eps."""
     problem = diagnostics_of(written(tmp_path, CONFIG.replace(_ADAM, f"{_ADAM}eps = 0\n")))
