@@ -65,7 +65,7 @@ def _as_one_of_several(options: Options, config: str, out: str | None) -> int:
 def _train(options: Options, config: str, out: str | None, *, is_alone: bool = True) -> int:
     from spmdc.training.config import read_config
     from spmdc.training.feed import feed_of
-    from spmdc.training.hosts import is_first, join
+    from spmdc.training.hosts import is_first, is_launched, join
     from spmdc.training.programs import trained_program
     from spmdc.training.run import Run
 
@@ -81,7 +81,8 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
         training = Run(program, settings, feed)
     if is_first() and not options.json:
         print_diagnostics(training.trainer.warnings)
-    with training.alone(), interruptible(partial(_goes_on, training.checkpoints) if is_alone else None):
+    says_so = is_first() and not is_launched()
+    with training.alone(), interruptible(partial(_goes_on, training.checkpoints) if says_so else None):
         with progress("train", settings.steps) as advance, watch.step("train"):
             state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
         with progress("translate"), watch.step("translate"):

@@ -4,12 +4,14 @@ are the same in any order. One that lost a process goes on from its checkpoint."
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +27,11 @@ _ACROSS = PROGRAM.replace("x=2, y=2", "x=1, y=2")
 """With weights of which each of two processes has a half."""
 
 
-def started(config: Path, *options: str) -> subprocess.Popen[str]:
+def started(config: Path, *options: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "spmdc", "train", str(config), *options]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe, env=compiling_alike())
+    whole = {**compiling_alike(), **(environment or {})}
+    return subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe, env=whole)
 
 
 def steps_of(config: Path) -> int:
@@ -106,6 +109,24 @@ def test_a_run_that_was_killed_goes_on_on_other_devices(
     assert (run.trainer.mesh.size, run.begun_at) == (x * y, begun)
     assert losses(config)[:begun] == uninterrupted[:begun]
     np.testing.assert_allclose(losses(config), uninterrupted, rtol=1e-5)
+
+
+def test_an_interrupted_cluster_says_from_where_it_goes_on(tmp_path: Path) -> None:
+    """Slurm tells a process by variables which one it is, and passes Ctrl-C on. Here there is one."""
+    program = PROGRAM.replace("x=2, y=2", "x=1, y=1")
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 100000"), program)
+    slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "1"}
+    place = {**slurm, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "JAX_NUM_CPU_DEVICES": "1"}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell has its background jobs ignore it.
+    process = started(config, "--cluster", environment=place)
+    signal.signal(signal.SIGINT, before)
+    while steps_of(config) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert said.startswith("\ninterrupted: the same command goes on from")
+    assert process.returncode == 130
+    assert checkpoints(config)
 
 
 def ended(code: str) -> subprocess.Popen[bytes]:
