@@ -191,12 +191,16 @@ class Corpus:
 
     def batch(self, step: int) -> dict[str, Array]:
         """The inputs for step `step`."""
+        picked = self.drawn(step)
+        return {name: rows[picked] for name, rows in self.rows.items()}
+
+    def drawn(self, step: int) -> Array:
+        """The numbers of the phrases in step `step`."""
         draw = np.random.default_rng([self.seed, step])
         size = next(iter(self.shapes.values()))[0]
         numbers = list(self.languages.values())
         chosen = [numbers[i] for i in draw.choice(len(numbers), size, p=self.shares)]
-        picked = np.array([found[draw.integers(len(found))] for found in chosen])
-        return {name: rows[picked] for name, rows in self.rows.items()}
+        return np.array([found[draw.integers(len(found))] for found in chosen])
 
 
 def _padded(sequences: Sequence[Sequence[int]], length: int) -> Array:

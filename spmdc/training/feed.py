@@ -57,6 +57,10 @@ class Feed:
             return [batch]
         return [{name: array[i] for name, array in batch.items()} for i in range(self.accumulate)]
 
+    def phrases_of(self, step: int, part: int) -> list[Phrase]:
+        """The phrases in a step, for one of the runs of the program."""
+        return [self.trained.phrases[i] for i in self.trained.drawn(step * self.accumulate + part)]
+
     def _part(self, corpus: Corpus, number: int) -> dict[str, Array]:
         key = np.random.default_rng([self.seed, number, 1]).integers(2**32, size=2, dtype=np.uint32)
         step = np.array(number // self.accumulate, np.int32)

@@ -24,7 +24,7 @@ from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_chec
 from spmdc.training.config import Config
 from spmdc.training.course import CONST, PROGRAM, differences
 from spmdc.training.curves import curves
-from spmdc.training.data import in_turn
+from spmdc.training.data import in_one_cell, in_turn
 from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
@@ -238,15 +238,25 @@ class Run:
                 message = f"{what}: the loss and the gradient are finite, and what the optimizer makes of them is not"
                 raise error("E520", message, notes=[kept], help=help)
         weights = {name: whole(array) for name, array in state[0].items()}
-        faults = (first_fault(self.program, {**weights, **part}) for part in self.feed.parts_of(n))
-        fault = next(filter(None, faults), None)
+        faults = ((first_fault(self.program, {**weights, **batch}), i) for i, batch in enumerate(self.feed.parts_of(n)))
+        fault, part = next((found for found in faults if found[0] is not None), (None, 0))
         if fault is None:
             raise error("E520", what, notes=[kept, "evaluated op by op, the program has no such number: the sums that "
                         "devices make are others"])  # fmt: skip
         where = " of the gradient" if fault.in_gradient else ""
         help = "a lower rate, a longer warmup, or clip the gradient: another run, in another folder (out)"
         first = f"{fault.op.results[0].name} is the first {fault.makes}{where}"
-        raise error("E520", f"{what}: {first}", fault.op.span, notes=[kept], help=help)
+        notes = [kept, self._kept_phrases(n, part)]
+        raise error("E520", f"{what}: {first}", fault.op.span, notes=notes, help=help)
+
+    def _kept_phrases(self, n: int, part: int) -> str:
+        """Writes the phrases of a batch of a step into a file that data.file takes, and returns a note of it."""
+        path = self.config.out / "not_finite.tsv"
+        rows = (map(in_one_cell, (p.locale, p.source, p.target)) for p in self.feed.phrases_of(n, part))
+        _write(path, "".join("\t".join(row) + "\n" for row in rows))
+        many = self.config.accumulate
+        which = f", batch {part + 1} of {many} in the step," if many > 1 else ""
+        return f"the phrases of its batch{which} are in {path}"
 
 
 def _write(path: Path, text: str) -> None:

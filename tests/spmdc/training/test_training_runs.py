@@ -22,6 +22,7 @@ from training import CONFIG, PHRASES, PROGRAM, checkpoints, losses, run_of, writ
 import spmdc
 from ir.diagnostics import SpmdcError
 from spmdc.training.config import SETTINGS
+from spmdc.training.data import read_phrases, source_symbols
 
 pytestmark = pytest.mark.usefixtures("devices")
 _ADAM = 'name = "adam"\nschedule = "constant"\nrate = 0.01\n'
@@ -344,10 +345,25 @@ def test_the_op_that_makes_a_number_none_is_named_and_the_weights_before_it_are_
     assert "E520" in problem
     assert said in problem
     assert line in problem
+    assert f"the phrases of its batch are in {tmp_path / 'out' / 'not_finite.tsv'}" in problem
     run = run_of(tmp_path / "train.toml")
     state, begun = run._state()
     assert begun == 0
     assert all(np.isfinite(np.asarray(a)).all() for a in state[0].values())
+
+
+def test_of_the_batches_of_a_step_the_one_that_makes_a_number_none_is_kept(tmp_path: Path) -> None:
+    config = written(tmp_path, "accumulate = 2\n" + CONFIG)
+    parts = run_of(config).feed.parts_of(0)
+    totals = [int(part["source"].sum()) for part in parts]
+    program = PROGRAM.replace("return -sum(", f"return log(f32(sum(source) - {sum(totals) // 2})) - sum(")
+    (tmp_path / "trained.spmd").write_text(program)
+    problem = diagnostics_of(config)
+    assert f"batch {1 + totals.index(min(totals))} of 2 in the step" in problem
+    phrases = read_phrases(tmp_path / "out" / "not_finite.tsv")
+    found = sorted(tuple(source_symbols(phrase)) for phrase in phrases)
+    rows = parts[totals.index(min(totals))]["source"].tolist()
+    assert found == sorted(tuple(symbol for symbol in row if symbol) for row in rows)
 
 
 def _translator(folder: Path, steps: int, consts: str) -> Path:
