@@ -159,6 +159,8 @@ class Program(Drawn):
     source: Source | None = None
     weights: Mapping[str, Initializer] = field(default_factory=dict[str, Initializer])
     """The initial values of the entry's parameters that are trained, by name; its other parameters are inputs."""
+    included: tuple[Source, ...] = ()
+    """The files of our language that the source includes."""
 
     def __repr__(self) -> str:
         return f"<Program {self.summary}, {self.stage}>"

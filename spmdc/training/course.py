@@ -11,8 +11,9 @@ from ir.toml_tables import shown
 
 Course = Mapping[str, Any]
 
-PROGRAM, CONST = "program", "consts."
-"""The fingerprint of the program, and what a const's name follows. A const matters as far as it changes the program."""
+PROGRAM, TEXT, CONST = "program", "text", "consts."
+"""The fingerprints of what the program computes and of its text, and what a const's name follows. A const matters as
+far as it changes the program."""
 _WEIGHT = re.compile(r"\[0\]\['(.*)'\]")
 _OTHER_OPS = "the program computes something else than when the checkpoint was written"
 _MOST = 8
@@ -22,13 +23,16 @@ _MOST = 8
 def differences(own: Course, was: Course) -> tuple[list[str], list[str]]:
     """What differs between two courses: the names, and a line for each with what it is and was. Empty if equal.
 
-    The optimizer's memory follows from its settings and the weights. If one of these differs, it is left out. So is the
-    program if its consts or weights differ, and all of that if the checkpoint is of an older release, which did not
-    record the program.
+    A program is the same if it computes the same, or if its text and its consts are the same: another release may read
+    other ops in the same text. The optimizer's memory follows from its settings and the weights. If one of these
+    differs, it is left out. So is the program if its consts or weights differ, and all of that if the checkpoint is of
+    an older release, which did not record the program.
     """
     other = [name for name in {**own, **was} if (name in own, own.get(name)) != (name in was, was.get(name))]
-    if PROGRAM not in other or PROGRAM not in was:
+    is_same_text = was.get(TEXT) is not None and not any(name == TEXT or name.startswith(CONST) for name in other)
+    if PROGRAM not in other or PROGRAM not in was or is_same_text:
         other = [name for name in other if name != PROGRAM and not name.startswith(CONST)]
+    other = [name for name in other if name != TEXT]
     weights = {name: match[1] for name in other if (match := _WEIGHT.fullmatch(name))}
     follows = weights or any(name.startswith(CONST) for name in other)
     chosen = [name for name in other if not name.startswith("[") and not (name == PROGRAM and follows)]

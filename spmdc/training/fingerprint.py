@@ -23,6 +23,14 @@ def fingerprint_of(program: Program) -> str:
     return _hash(bodies[program.entry], begun, [result.name for result in program.main.results])[:16]
 
 
+def text_of(program: Program) -> str | None:
+    """A hash of the text of a program in our language, with the files that it includes, wherever they are. None for
+    other programs."""
+    if program.source is None or program.source.text is None:
+        return None
+    return _hash(program.source.text, [source.text for source in program.included])[:16]
+
+
 class _Hashes:
     """The hashes of the values in a function, where `bodies` are those of the functions that it calls."""
 

@@ -22,14 +22,14 @@ from ir.records import strict_json
 from spmdc.files import unreadable, unwritable, write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
-from spmdc.training.course import CONST, PROGRAM, differences
+from spmdc.training.course import CONST, PROGRAM, TEXT, differences
 from spmdc.training.curves import curves
 from spmdc.training.data import in_one_cell, in_turn
 from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
-from spmdc.training.fingerprint import fingerprint_of
+from spmdc.training.fingerprint import fingerprint_of, text_of
 from spmdc.training.hosts import is_first, whole
 from spmdc.training.lock import alone_in
 from spmdc.training.step import HELD_OUT, State, Trainer
@@ -204,7 +204,7 @@ class Run:
         trained = self.feed.trained
         file = {"data.file": trained.fingerprint} if self.config.data.file else {}
         consts = {f"{CONST}{name}": value for name, value in self.config.consts.items()}
-        program = {**consts, PROGRAM: self._fingerprint}
+        program = {**consts, PROGRAM: self._fingerprint, TEXT: text_of(self.program)}
         return {**self.config.course(), **program, **file, **arrays, "phrases": len(trained.phrases)}
 
     @cached_property

@@ -26,9 +26,10 @@ def with_included(module: s.Module, source: Source, found: Diagnostics, folder: 
     if not any(isinstance(item, s.Include) for item in module.items):
         return module
     before = len(found.items)
-    seen = {os.path.realpath(folder / Path(source.name).name)}
+    seen = {os.path.realpath(folder / Path(source.name).name): source}
     items = tuple(_expanded(module, folder, found, _consts(module), seen))
-    return replace(module, items=items, is_incomplete=len(found.items) > before)
+    _, *included = seen.values()
+    return replace(module, items=items, is_incomplete=len(found.items) > before, included=tuple(included))
 
 
 def _consts(module: s.Module) -> frozenset[str]:
@@ -36,7 +37,7 @@ def _consts(module: s.Module) -> frozenset[str]:
 
 
 def _expanded(
-    module: s.Module, folder: Path, found: Diagnostics, own: frozenset[str], seen: set[str]
+    module: s.Module, folder: Path, found: Diagnostics, own: frozenset[str], seen: dict[str, Source]
 ) -> Iterator[s.Item]:
     for item in module.items:
         if isinstance(item, s.Include):
@@ -51,14 +52,15 @@ def _expanded(
 
 
 def _included(
-    item: s.Include, folder: Path, found: Diagnostics, own: frozenset[str], seen: set[str]
+    item: s.Include, folder: Path, found: Diagnostics, own: frozenset[str], seen: dict[str, Source]
 ) -> Iterator[s.Item]:
     """The functions of a file except its main one, its precision, and those consts that no including file defines."""
     path = Path(os.path.normpath(folder / item.path))
-    if os.path.realpath(path) in seen:
+    real = os.path.realpath(path)
+    if real in seen:
         return
-    seen.add(os.path.realpath(path))
-    other = Source(str(path), _read(item, path))
+    seen[real] = Source(str(path))
+    other = seen[real] = Source(str(path), _read(item, path))
     module = parse_text(other, found)
     for each in _expanded(module, path.parent, found, own | _consts(module), seen):
         if isinstance(each, s.Stage):

@@ -58,5 +58,14 @@ def test_a_const_differs_only_if_it_makes_another_program() -> None:
     assert differences({"program": "b"}, {"program": "a"})[0] == ["program"]
 
 
+def test_an_unchanged_text_is_the_same_program_although_a_release_reads_other_ops_in_it() -> None:
+    was = {"program": "a", "text": "t", "consts.B": 8}
+    assert differences({**was, "program": "b"}, was) == ([], [])
+    assert differences({**was, "text": "u"}, was) == ([], [])
+    assert differences({**was, "program": "b", "text": "u"}, was)[0] == ["program"]
+    assert differences({**was, "program": "b", "consts.B": 4}, was)[0] == ["consts.B"]
+    assert differences({"program": "b"}, {"program": "a"})[0] == ["program"]
+
+
 def test_a_checkpoint_of_an_older_release_has_no_program_to_compare() -> None:
     assert differences({**OWN, "program": "a", "consts.B": 8}, OWN) == ([], [])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from training import PROGRAM
 
 import spmdc
-from spmdc.training.fingerprint import fingerprint_of
+from spmdc.training.fingerprint import fingerprint_of, text_of
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,20 @@ def test_a_callback_matters_if_its_effect_is_awaited() -> None:
     )
     assert alone == dropped
     assert len({alone, awaited, other}) == 3
+
+
+def test_the_text_of_a_program_is_that_of_all_its_files_wherever_they_are(tmp_path: Path) -> None:
+    def text(folder: str, sizes: str) -> str | None:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sizes.spmd").write_text(sizes)
+        part = 'include "sizes.spmd"\ndef f(x: f32[N]) -> (y: f32[N]) { return x }'
+        (tmp_path / folder / "part.spmd").write_text(part)
+        program = 'include "part.spmd"\ndef main(x: f32[N]) -> (y: f32[N]) { return f(x) }'
+        (tmp_path / folder / "own.spmd").write_text(program)
+        return text_of(spmdc.load(tmp_path / folder / "own.spmd"))
+
+    assert text("a", "const N = 8") == text("b", "const N = 8") != text("c", "const N = 9")
+
+
+def test_a_program_that_is_made_of_no_text_of_ours_has_none() -> None:
+    assert text_of(spmdc.from_jax(lambda x: x + 1, 1.0)) is None

@@ -191,6 +191,7 @@ def test_a_run_goes_on_wherever_its_folder_is_but_not_with_other_phrases(
     train(written(tmp_path / "here", CONFIG.replace("steps = 6", "steps = 4")))
     (tmp_path / "here").rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("spmdc.training.run.fingerprint_of", lambda program: "of the ops of another release")
     config = Path("there/train.toml")
     config.write_text(CONFIG)
     run = run_of(config)

@@ -67,7 +67,7 @@ def expand(
     entry = context.signatures[ENTRY]
     params = entry.params if entry is not None else ()
     weights = {p.name: p.initial for p in params if p.initial is not None}
-    return Program(meshes, bodies, context.stage, ENTRY, source, weights)
+    return Program(meshes, bodies, context.stage, ENTRY, source, weights, module.included)
 
 
 def _evaluator(context: Context, span: Span) -> Evaluator:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ir.diagnostics import Span
+from ir.diagnostics import Source, Span
 from ir.program import Stage as ProgramStage
 from ir.records import record
 
@@ -409,8 +409,9 @@ class Location:
 @record
 class Module:
     """A whole text. `locations` has the trailing comments in the form of a location, by line. It `is_incomplete` if an
-    included file has errors."""
+    included file has errors. `included` are the files that are in its items."""
 
     items: tuple[Item, ...]
     locations: dict[int, Location]
     is_incomplete: bool = False
+    included: tuple[Source, ...] = ()
