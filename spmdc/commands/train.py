@@ -16,7 +16,6 @@ from ir.diagnostics import error
 from spmdc.commands.shared.failures import print_diagnostics, report
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Table, finish
-from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch, interruptible
 
 if TYPE_CHECKING:
@@ -73,19 +72,19 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     settings = read_config(Path(config), Path(out) if out is not None else None)
     with watch.step("parse"):
         program = trained_program(settings)
-    with progress("data"), watch.step("data"):
+    with watch.step("data"):
         feed = feed_of(program, settings)
     if not is_alone:
         join(program.meshes[0].size if program.meshes else 1)
-    with progress("plan"), watch.step("plan"):
+    with watch.step("plan"):
         training = Run(program, settings, feed)
     if is_first() and not options.json:
         print_diagnostics(training.trainer.warnings)
     says_so = is_first() and not is_launched()
     with training.alone(), interruptible(partial(_goes_on, training.checkpoints) if says_so else None):
-        with progress("train", settings.steps) as advance, watch.step("train"):
-            state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
-        with progress("translate"), watch.step("translate"):
+        with watch.step("train", settings.steps) as advance:
+            state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}", _live(record)))
+        with watch.step("translate"):
             said = training.translate_held_out(state)
     if not is_first():
         return 0
@@ -148,6 +147,15 @@ def _course(training: Run, name: str) -> list[str]:
     known = [record for record in training.records if name in record]
     ends = [f"{record[name]:.6g} in step {record['step']:,}" for record in (known[0], known[-1])]
     return [name, ", ".join(ends)]
+
+
+def _live(record: Mapping[str, Any]) -> str:
+    """The other numbers of a step, in one line."""
+    from spmdc.training.curves import range_of
+
+    ranges = {name: range_of(value) for name, value in record.items() if name not in ("step", "seconds", "loss")}
+    parts = [(name, *(f"{n:.4g}" for n in found)) for name, found in ranges.items() if found is not None]
+    return ", ".join(f"{name} {low}" + (f" to {high}" if high != low else "") for name, low, _, high in parts)
 
 
 def _last(training: Run) -> Mapping[str, Any]:

@@ -95,7 +95,7 @@ class Stopwatch:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextmanager
-    def step(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    def step(self, name: str, total: int | None = None) -> Iterator[Callable[..., None]]:
         """Times what runs inside, and shows its progress, as `progress` does; steps of the same name add up."""
         start = time.perf_counter()
         try:

@@ -150,7 +150,8 @@ def test_diagnostics_fit_a_terminal() -> None:
 def test_what_takes_long_shows_how_far_it_is_on_terminals_alone(capfd: pytest.CaptureFixture[str]) -> None:
     code = (
         "import time\nfrom spmdc.commands.shared.progress import progress\n"
-        "with progress('verify', 3) as advance:\n    advance(); time.sleep(2.5); advance()\nprint('done')\n"
+        "with progress('verify', 3) as advance:\n    advance(below='aux 1.02'); time.sleep(2.5); advance()\n"
+        "print('done')\n"
     )
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
@@ -160,6 +161,7 @@ def test_what_takes_long_shows_how_far_it_is_on_terminals_alone(capfd: pytest.Ca
     os.close(master)
     assert "verify" in shown
     assert "1/3" in shown
+    assert "aux 1.02" in shown
     assert "\x1b[?25l" not in shown, "the cursor is hidden, and stays so if the command is killed"
     assert capfd.readouterr().out.splitlines() == ["done"]
 
