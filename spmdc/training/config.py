@@ -171,6 +171,9 @@ def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
 
 
 def _translate(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Translate:
+    if "consts" in table and "program" not in table:
+        fields.read.wrong("translate.consts", "consts are those of a program that translates, and there is none",
+                          "name it: translate.program; [consts] are those of the trained program")  # fmt: skip
     return Translate(
         program=folder / fields.path("translate.program", table) if "program" in table else None,
         consts=fields.consts("translate.consts", table),
@@ -196,7 +199,8 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
     warmup = fields.integer("optimizer.warmup", table, 10_000 if is_paper else 0, zero=True)
     fields.counted("optimizer.warmup", warmup)
     if schedule == "cosine" and warmup >= steps:
-        read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")
+        read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}",
+                   "a shorter warmup, or more steps")  # fmt: skip
     split = fields.name("optimizer.split", table) if "split" in table else ""
     return Optimizer(name, settings, schedule, rate, warmup, split)
 

@@ -63,6 +63,7 @@ x = 0
     ("text", "said"),
     [
         (CONFIG.replace('"constant"', '"cosine"\nwarmup = 9'), "the rate grows for 9 steps, and there are 6"),
+        (CONFIG.replace('"constant"', '"cosine"\nwarmup = 9'), "help: a shorter warmup, or more steps"),
         (
             CONFIG.replace("held_out", 'locales = ["de"]\nheld_out'),
             "Unicode's, and the phrases are a file's",
@@ -92,6 +93,7 @@ x = 0
         (CONFIG.replace('file = "phrases.tsv"', 'locales = ["zh_Hans_CN"]'), "help: name zh_Hans"),
         (CONFIG.replace('file = "phrases.tsv"', 'locales = ["de", "nl", "de"]'), "'de' is listed 2 times"),
         (CONFIG.replace('file = "phrases.tsv"', 'locales = ["root"]'), "there are no locales called 'root'"),
+        (CONFIG + "[translate]\nconsts = { BEAM = 1 }\n", "consts are those of a program that translates"),
         (CONFIG.replace("[data]", "[data"), "is not TOML"),
         ("", "program is missing"),
     ],
