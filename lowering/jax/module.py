@@ -19,6 +19,7 @@ from lowering.jax.device_numbers import Position, positioned, positions_in
 from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.ops import EMITTERS, host, opaque
 from lowering.jax.runtime_text import helpers, needed
+from lowering.jax.swapped_products import swap_products
 from lowering.jax.varying import Version, Versions
 from lowering.jax.writer import Annotation, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
@@ -52,6 +53,13 @@ class Written:
             found.update({number + i: op for i, op in self.origins.get(name, {}).items()})
         return found
 
+    def with_ops(self, before: Mapping[Op, Op]) -> Written:
+        """The same text, with these ops in place of others."""
+        if not before:
+            return self
+        origins = {name: {i: before.get(op, op) for i, op in lines.items()} for name, lines in self.origins.items()}
+        return Written(self.text, origins)
+
     def span_of_line(self) -> dict[int, Span]:
         """The source location of each line of the text. The first line is 1."""
         return {line: op.span for line, op in self.op_of_line().items() if op.span is not None}
@@ -76,9 +84,10 @@ def write_module(program: Program, *, portable: bool = False) -> str:
 def write_entry(program: Program, *, is_for_cpu: bool = True, is_sealed: bool = False) -> tuple[Written, Entry]:
     """The module of an SPMD program, for the CPU devices of a host or for others, and how its entry is called. JAX does
     not differentiate one that `is_sealed`."""
-    written, entry = _written(program, None, is_for_cpu=is_for_cpu, is_for_others=not is_for_cpu, is_sealed=is_sealed)
+    swapped, before = (program, {}) if is_for_cpu else swap_products(program)
+    written, entry = _written(swapped, None, is_for_cpu=is_for_cpu, is_for_others=not is_for_cpu, is_sealed=is_sealed)
     assert entry is not None
-    return written, entry
+    return written.with_ops(before), entry
 
 
 def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[Written, str, list[Annotation]]:
