@@ -68,8 +68,9 @@ def _chain(transpose: Op, uses: Uses) -> Sequence[Op]:
 
 
 def _commutes(op: Op) -> bool:
-    """Whether a transposed result is the result for a transposed operand, apart from the dims that the op names."""
-    if len(op.operands) != 1 or len(op.results) != 1:
+    """Whether a transposed result is the result for a transposed operand, apart from the dims that the op names. It is
+    not if the bits of an element become several elements, along a new dim."""
+    if len(op.operands) != 1 or len(op.results) != 1 or op.operands[0].type.rank != op.result.type.rank:
         return False
     communication = OPS[op.name].communication
     return OPS[op.name].family == "elementwise" or (communication is not None and communication.rounds is None)

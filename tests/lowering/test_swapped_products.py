@@ -32,6 +32,11 @@ _SWAPPED = "transpose(p, [0, 3, 1, 2])"
         (_SWAPPED, "r: s32[3, 2, 5, 7]", ["dot_general"]),
         (f"-{_SWAPPED}", "r: s32[3, 2, 5, 7]", ["dot_general", "negate"]),
         ("transpose(f32(-p), [0, 3, 1, 2])", "r: f32[3, 2, 5, 7]", ["dot_general", "negate", "convert"]),
+        (
+            "transpose(bitcast_convert(bitcast_convert(p, dtype=u16), dtype=s32), [0, 3, 1, 2])",
+            "r: s32[3, 2, 5, 7]",
+            ["dot_general", "bitcast_convert", "bitcast_convert", "transpose"],
+        ),
         ("transpose(p, [0, 3, 2, 1])", "r: s32[3, 2, 7, 5]", ["dot_general", "transpose"]),
         ("transpose(p, [0, 2, 3, 1])", "r: s32[3, 7, 2, 5]", ["dot_general", "transpose"]),
         ("transpose(p, [3, 0, 1, 2])", "r: s32[2, 3, 5, 7]", ["dot_general", "transpose"]),
