@@ -197,6 +197,18 @@ def test_a_composite_is_the_op_that_it_names_or_else_its_decomposition(name: str
         np.testing.assert_array_equal(spmdc.evaluate(program, X)[0], 2 * X)
 
 
+def test_a_composite_of_a_type_that_its_op_lacks_is_its_decomposition() -> None:
+    text = (
+        "module {\nfunc.func @main(%x: tensor<4x6xcomplex<f32>>) -> tensor<4x6xcomplex<f32>> {\n"
+        '%0 = stablehlo.composite "chlo.bessel_i1e" %x {decomposition = @twice} : '
+        "(tensor<4x6xcomplex<f32>>) -> tensor<4x6xcomplex<f32>>\n"
+        "return %0 : tensor<4x6xcomplex<f32>>\n}\n"
+        "func.func private @twice(%x: tensor<4x6xcomplex<f32>>) -> tensor<4x6xcomplex<f32>> {\n"
+        "%0 = stablehlo.add %x, %x : tensor<4x6xcomplex<f32>>\nreturn %0 : tensor<4x6xcomplex<f32>>\n}\n}\n"
+    )
+    assert [op.name for op in all_ops(spmdc.from_mlir(text))] == ["add"]
+
+
 def test_what_jax_exports_selects_the_largest_elements_where_they_are() -> None:
     artifact = jax.export.export(jax.jit(lambda x: jax.lax.top_k(x, 2)))(X).mlir_module_serialized
     assert [op.name for op in all_ops(spmdc.from_mlir(artifact))] == ["top_k"]

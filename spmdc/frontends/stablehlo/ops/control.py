@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jaxlib.mlir import ir as mlir
 
+from ir.diagnostics import SpmdcError
 from ir.loops import Loop
 from ir.ops.host import TOKEN
 from ir.program import Region, Value
@@ -24,16 +25,18 @@ def _call(op: mlir.Operation, scope: Scope) -> list[Bound]:
 @converts("composite")
 def _composite(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
     """A composite is replaced by its decomposition. Portable artifacts have composites in place of CHLO's ops, whose
-    names they keep: such a composite is that op."""
+    names they keep: such a composite is that op, unless it is refused for these types."""
     name = text_of(op.attributes["name"])
     converter = CONVERTERS.get(name.removeprefix(_CHLO)) if name.startswith(_CHLO) else None
     meant = None if converter is None else _detached(op, name)
-    if converter is None or meant is None:
-        return list(call(op, scope, text_of(op.attributes["decomposition"])))
-    try:
-        return converter(meant, scope)
-    finally:
-        meant.erase()
+    if converter is not None and meant is not None:
+        try:
+            return converter(meant, scope)
+        except SpmdcError:
+            pass
+        finally:
+            meant.erase()
+    return list(call(op, scope, text_of(op.attributes["decomposition"])))
 
 
 def _detached(op: mlir.Operation, name: str) -> mlir.Operation | None:
