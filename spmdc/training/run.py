@@ -135,8 +135,8 @@ class Run:
         arrays = {name: whole(array) for name, array in _named(state)}
         if is_first():
             write_checkpoint(self.checkpoints, Checkpoint(step, arrays, self._course()), self.config.keep)
-        names = [name for name in (self.records[-1] if self.records else {}) if name not in ("step", "seconds")]
-        _write(self.picture, curves(self.records, names))
+        names = dict.fromkeys(name for record in self.records for name in record if name not in ("step", "seconds"))
+        _write(self.picture, curves(self.records, list(names)))
 
     def _step(self, state: State, n: int) -> tuple[State, Record]:
         began = time.perf_counter()

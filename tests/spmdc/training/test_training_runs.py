@@ -367,6 +367,15 @@ def test_of_the_batches_of_a_step_the_one_that_makes_a_number_none_is_kept(tmp_p
     assert found == sorted(tuple(symbol for symbol in row if symbol) for row in rows)
 
 
+def test_the_picture_of_a_run_has_the_numbers_that_only_some_steps_have(tmp_path: Path) -> None:
+    run = run_of(written(tmp_path))
+    state, _ = run._state()
+    run.records = [{"step": 1, "loss": 2.0, "held_out_loss": 2.5}, {"step": 2, "loss": 1.0}]
+    with run.alone():
+        run.save(state, 2)
+    assert "held_out_loss" in run.picture.read_text()
+
+
 def _translator(folder: Path, steps: int, consts: str) -> Path:
     path = Path(spmdc.__file__).parent / "programs" / "moe_translation.spmd"
     config = CONFIG.replace("trained.spmd", str(path)).replace("steps = 6", f"steps = {steps}")
