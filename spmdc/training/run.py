@@ -24,7 +24,7 @@ from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_chec
 from spmdc.training.config import Config
 from spmdc.training.course import CONST, PROGRAM, TEXT, differences
 from spmdc.training.curves import curves
-from spmdc.training.data import in_one_cell, in_turn
+from spmdc.training.data import in_turn
 from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
@@ -253,7 +253,7 @@ class Run:
     def _kept_phrases(self, n: int, part: int) -> str:
         """Writes the phrases of a batch of a step into a file that data.file takes, and returns a note of it."""
         path = self.config.out / "not_finite.tsv"
-        rows = (map(in_one_cell, (p.locale, p.source, p.target)) for p in self.feed.phrases_of(n, part))
+        rows = ((p.locale, p.source, p.target) for p in self.feed.phrases_of(n, part))
         _write(path, "".join("\t".join(row) + "\n" for row in rows))
         many = self.config.accumulate
         which = f", batch {part + 1} of {many} in the step," if many > 1 else ""

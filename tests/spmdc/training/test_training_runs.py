@@ -355,6 +355,7 @@ def test_the_op_that_makes_a_number_none_is_named_and_the_weights_before_it_are_
 
 def test_of_the_batches_of_a_step_the_one_that_makes_a_number_none_is_kept(tmp_path: Path) -> None:
     config = written(tmp_path, "accumulate = 2\n" + CONFIG)
+    (tmp_path / "phrases.tsv").write_text(PHRASES.replace("a", "\v"))
     parts = run_of(config).feed.parts_of(0)
     totals = [int(part["source"].sum()) for part in parts]
     program = PROGRAM.replace("return -sum(", f"return log(f32(sum(source) - {sum(totals) // 2})) - sum(")
