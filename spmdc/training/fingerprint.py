@@ -24,8 +24,8 @@ def fingerprint_of(program: Program) -> str:
 
 
 def text_of(program: Program) -> str | None:
-    """A hash of the text of a program in our language, with the files that it includes, wherever they are. None for
-    other programs."""
+    """A hash of the text that a program was read from, with the files that it includes, wherever they are. None if it
+    was read from no text."""
     if program.source is None or program.source.text is None:
         return None
     return _hash(program.source.text, [source.text for source in program.included])[:16]
