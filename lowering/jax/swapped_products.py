@@ -23,12 +23,11 @@ from ir.types import TensorType
 
 def swap_products(program: Program) -> tuple[Program, Mapping[Op, Op]]:
     """The program without transposes that only bring the dims of a product's second operand to the front, directly
-    behind the product or behind elementwise ops and collectives; and for each op that differs, that of the program.
-    Sums may be rounded in another way."""
-    transposes = [op for op in all_ops(program) if op.name == "transpose"]
-    swapped: dict[Op, Op | None] = {}
-    for op in transposes:
-        chain = _chain(op, uses_of(program))
+    behind the product or behind elementwise ops and collectives; and the op of the given program for each of its ops,
+    if there are such transposes. Sums may be rounded in another way."""
+    uses, swapped = uses_of(program), dict[Op, Op | None]()
+    for op in all_ops(program):
+        chain = _chain(op, uses) if op.name == "transpose" else ()
         if chain:
             swapped.update(zip(chain, _swapped(chain, op), strict=True))
             swapped[op] = None
