@@ -43,12 +43,17 @@ def children_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(n) for n in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
+def wait_for_steps(run: subprocess.Popen[str], config: Path, most: int) -> None:
+    """Returns when the run has made so many steps, or has ended."""
+    while run.poll() is None and steps_of(config) < most:
+        time.sleep(0.002)
+
+
 def kill_one(config: Path, steps: int, processes: int, number: int) -> str:
     """Kills a process of a run after so many more steps, and returns what the run says then. Whatever it was about, it
     leaves no checkpoint that cannot be read."""
     run, most = started(config, "--processes", str(processes)), steps_of(config) + steps
-    while run.poll() is None and steps_of(config) < most:
-        time.sleep(0.002)
+    wait_for_steps(run, config, most)
     if run.poll() is None:
         subprocess.run(["kill", "-9", str(children_of(run)[number])], check=False)
     said = run.communicate(timeout=300)[1]
@@ -120,8 +125,7 @@ def test_an_interrupted_cluster_says_from_where_it_goes_on(tmp_path: Path) -> No
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell has its background jobs ignore it.
     process = started(config, "--cluster", environment=place)
     signal.signal(signal.SIGINT, before)
-    while steps_of(config) < 3 and process.poll() is None:
-        time.sleep(0.01)
+    wait_for_steps(process, config, 3)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert said.startswith("\ninterrupted: the same command goes on from")
