@@ -14,6 +14,7 @@ from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.sides import Origin, StrategyQuery, repeated_operands
 from passes.partition.plan.strategies import StrategySelector
+from passes.partition.plan.wanted_by_users import Want
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import Strategy
 from passes.signatures import signature_of
@@ -37,6 +38,8 @@ class Situation(NamedTuple):
     origins: tuple[tuple[Origin, ...], ...]
     identity_of: tuple[ReductionKind | None, ...]
     joins: tuple[ClosedSharding | None, ...]
+    wants: tuple[Sequence[Want], ...]
+    alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +77,27 @@ class Decisions:
             found = asked.answers.get(key)
             if found is not None:
                 return found
-        known, recomputable, shares, wanted, results, origins, identity_of, joins = situation
+        known, recomputable, shares, wanted, results, origins, identity_of, joins, wants, alike = situation
         given = known, recomputable, shares, wanted, results
-        rest = asked.shared, asked.used, reduced, asked.at_once, origins
-        last = asked.repeated, asked.remains, identity_of, joins
-        queries = [StrategyQuery(op, r, *given, *rest, *last) for r in asked.rules]
+        queries = [
+            StrategyQuery(
+                op,
+                rule,
+                *given,
+                asked.shared,
+                asked.used,
+                reduced,
+                asked.at_once,
+                origins,
+                asked.repeated,
+                asked.remains,
+                identity_of,
+                joins,
+                wants,
+                alike,
+            )
+            for rule in asked.rules
+        ]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided

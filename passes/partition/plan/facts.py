@@ -18,6 +18,7 @@ from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops, all_regions
 from ir.types import f32
 from passes.cost.machine import Machine
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.pending_reductions import (
     added_to,
     never_pending,
@@ -29,6 +30,7 @@ from passes.partition.plan.pending_reductions import (
 from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
+from passes.partition.plan.wanted_by_users import Want, wanted_alike, wanted_by_users
 from passes.partition.registry import Constants
 
 
@@ -138,6 +140,16 @@ class Facts:
     def added_to(self) -> Mapping[Value, Value]:
         """For parts of a sum that one reduction serves, another part of it."""
         return added_to(self.program, self.summands)
+
+    @cached_property
+    def wanted_by_users(self) -> Mapping[Value, Sequence[Want]]:
+        """What the users of values want, where that is not for all the propagated sharding."""
+        return wanted_by_users(self.program, self.shardings.propagated)
+
+    @cached_property
+    def wanted_alike(self) -> Mapping[Value, Mapping[ClosedSharding, int]]:
+        """The shardings other than the propagated one in which several users of a value want it, and how many."""
+        return wanted_alike(self.program, self.shardings.propagated)
 
     @cached_property
     def shares(self) -> Mapping[Op, Sequence[float]]:

@@ -245,7 +245,19 @@ def _situation(values: Values, b: RegionBuilder, op: Op) -> tuple[Situation, boo
     identities = identities_among(op, known, values.recomputed_by) if is_pending and any(recomputable) else ()
     is_added = not values.facts.added_to.keys().isdisjoint(op.results)
     joins = tuple([_pending_beside(values, v) for v in op.results]) if is_added else ()
-    return Situation(*found, tuple(origins) if has_origins else (), identities, joins), is_pending
+    facts = values.facts
+    is_alike = not values.wants and not facts.wanted_alike.keys().isdisjoint(op.operands)
+    alike = tuple([_wanted_alike(values, v) for v in op.operands]) if is_alike else ()
+    # Where other shardings were chosen for the carried values of a loop, users do not want what propagation says.
+    has_wants = not values.wants and not facts.wanted_by_users.keys().isdisjoint(op.results)
+    wants = tuple([facts.wanted_by_users.get(v, ()) for v in op.results]) if has_wants else ()
+    return Situation(*found, tuple(origins) if has_origins else (), identities, joins, wants, alike), is_pending
+
+
+def _wanted_alike(values: Values, value: Value) -> tuple[tuple[ClosedSharding, int], ...]:
+    """The shardings in which several ops want a value that does not exist in them, with their number."""
+    have, wants = values.partitioned[value].shardings, values.facts.wanted_alike.get(value, {})
+    return tuple([want for want in wants.items() if want[0] not in have])
 
 
 def _pending_beside(values: Values, value: Value) -> ClosedSharding | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ir.mesh import Axes, DimAxes
+from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import record
@@ -20,6 +20,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
+from passes.partition.plan.wanted_by_users import Want
 from passes.partition.registry import cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
@@ -60,7 +61,10 @@ class StrategyQuery:
     brought; `origins` is empty if none has any. If operands are the same value, `repeated` has for each operand the
     first that is the same. If reductions are pending, `identity_of` has for each operand the kind of those that it is
     the identity of, as zeros are of a sum. `joins` has for each result the sharding of what it is added to, if that has
-    a reduction pending, which is then the reduction of both; it is empty if there is none.
+    a reduction pending, which is then the reduction of both; it is empty if there is none. `wants` has for each result
+    what its users want, if that is not only the wanted sharding; it is empty if there is nothing such. `alike` has for
+    each operand the shardings in which several ops want it, so that one reshard serves them all, with their number; it
+    is empty if there are none.
     """
 
     op: Op
@@ -79,6 +83,8 @@ class StrategyQuery:
     remains: tuple[float, ...] = ()
     identity_of: tuple[ReductionKind | None, ...] = ()
     joins: tuple[ClosedSharding | None, ...] = ()
+    wants: tuple[Sequence[Want], ...] = ()
+    alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...] = ()
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
@@ -107,6 +113,8 @@ class StrategyQuery:
             self.remains,
             self.identity_of,
             self.joins,
+            self.wants,
+            self.alike,
         )
 
 
@@ -149,12 +157,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """A tensor of an op under a candidate: its sharding, its bytes on a device, and the reshard that this implies, if
-    any."""
+    """A tensor of an op under a candidate: its sharding, its bytes on a device, and the reshards that this implies."""
 
     sharding: ClosedSharding
     nbytes: int
-    move: Move | None
+    moves: tuple[Move, ...]
+
+
+Rank = Mapping[AxisRef, int]
+"""The order of sub-axes."""
 
 
 @record
@@ -169,14 +180,16 @@ class _Operand:
     share: float
     origins: tuple[Origin, ...]
     identity_of: ReductionKind | None
+    alike: tuple[tuple[ClosedSharding, int], ...]
 
-    def move(self, sharding: ClosedSharding) -> Move | None:
+    def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
         """The reshard to that sharding."""
         if self.recomputable and (sharding.is_plain or self._is_identity(sharding)):
-            return None
+            return ()
         origins = self.origins if self.origins and sharding.is_plain else ()
         is_done = sharding in self.known
-        return Move(self.shape, self.itemsize, self.known, sharding, self.share, True, is_done, origins)
+        share = self.share / next((users for wanted, users in self.alike if wanted == sharding), 1)
+        return (Move(self.shape, self.itemsize, self.known, sharding, share, True, is_done, origins),)
 
     def _is_identity(self, sharding: ClosedSharding) -> bool:
         """Whether the operand is the identity of the reduction that is pending in that sharding."""
@@ -195,19 +208,40 @@ class _Result:
     summed: float
     remains: float
     joins: ClosedSharding | None
+    wants: Sequence[Want]
 
-    def move(self, sharding: ClosedSharding) -> Move | None:
-        """The reshard from that sharding."""
-        wanted = self.wanted
+    def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
+        """The reshards from that sharding."""
         if not self.is_used or (self.joins is not None and _is_added_in_place(sharding, self.joins)):
-            return None
-        share = 1.0
+            return ()
+        if not self.wants:
+            return (self._move((sharding,), self.wanted, self.remains),)
+        return tuple(self._moves_for_users(sharding, rank))
+
+    def _moves_for_users(self, sharding: ClosedSharding, rank: Rank) -> Iterator[Move]:
+        """The reshards for all users: first to the finest shardings, from which the others may be reached."""
+        there = [sharding]
+        if sharding.partial:
+            yield self._move((sharding,), self.wanted)
+            there = [self.wanted]
+        for want in self.wants:
+            if want.reduced is None:
+                yield self._move(tuple(there), want.sharding)
+                there.append(want.sharding)
+                continue
+            made = [found for have in there if (found := want.reduced.under(have, rank)) is not None]
+            if made:
+                type, target = want.reduced.type, want.sharding
+                yield Move(type.shape, type.dtype.nbytes, tuple(made), target, 1.0, False, target in made)
+
+    def _move(self, sources: tuple[ClosedSharding, ...], wanted: ClosedSharding, remains: float = 1.0) -> Move:
+        share, partial = 1.0, sources[0].partial
         # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
-        if self.remains != 1 and not sharding.partial:
-            made, needed = (local_bytes(self.shape, self.itemsize, at) for at in (sharding, wanted))
-            share = self.remains if made >= needed else 1.0
-        at_once = self.summed if sharding.partial and not wanted.partial else 1
-        return Move(self.shape, self.itemsize, (sharding,), wanted, share / at_once, False, sharding == wanted)
+        if remains != 1 and not partial:
+            made, needed = (local_bytes(self.shape, self.itemsize, at) for at in (sources[0], wanted))
+            share = remains if made >= needed else 1.0
+        at_once = self.summed if partial and not wanted.partial else 1
+        return Move(self.shape, self.itemsize, sources, wanted, share / at_once, False, wanted in sources)
 
 
 _Split = tuple[DimAxes, Partial]
@@ -258,14 +292,16 @@ class Sides:
             origins = q.origins[i] if q.origins else ()
             identity_of = q.identity_of[i] if q.identity_of else None
             size = value.shape, value.dtype.nbytes
-            yield _Operand(*size, q.known[i], q.recomputable[i], q.shares[i], origins, identity_of)
+            alike = q.alike[i] if q.alike else ()
+            yield _Operand(*size, q.known[i], q.recomputable[i], q.shares[i], origins, identity_of, alike)
 
     def _results(self) -> Iterator[_Result]:
         q = self.q
         for i, value in enumerate(q.op.results):
             summed, remains = q.summed[i] if q.summed else 1.0, q.remains[i] if q.remains else 1.0
             is_used, joins = not q.used or q.used[i], q.joins[i] if q.joins else None
-            yield _Result(value.shape, value.dtype.nbytes, q.wanted_results[i], is_used, summed, remains, joins)
+            wants = q.wants[i] if q.wants else ()
+            yield _Result(value.shape, value.dtype.nbytes, q.wanted_results[i], is_used, summed, remains, joins, wants)
 
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
@@ -306,7 +342,7 @@ class Sides:
         if found is None:
             tensor, sharding = self._tensors[i], ClosedSharding(*at)
             nbytes = local_bytes(tensor.shape, tensor.itemsize, sharding)
-            found = self._known[i][at] = Side(sharding, nbytes, tensor.move(sharding))
+            found = self._known[i][at] = Side(sharding, nbytes, tensor.moves(sharding, self.sub_axes.rank))
         return found
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:

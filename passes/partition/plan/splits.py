@@ -64,7 +64,9 @@ def proposals_of(q: StrategyQuery) -> Iterator[dict[int, Axes]]:
     in_order = sorted(range(len(q.known)), key=lambda i: q.recomputable[i] or bool(q.origins and q.origins[i]))
     known = [(sides[i], sharding.axes) for i in in_order for sharding in q.known[i]]
     wanted = zip(sides, [sharding.axes for sharding in (*q.wanted_operands, *q.wanted_results)], strict=True)
-    tensors = list(dict.fromkeys([*known, *wanted]))
+    results = sides[len(q.known) :]
+    by_users = [(results[i], split) for i, wants in enumerate(q.wants) for want in wants if (split := want.split)]
+    tensors = list(dict.fromkeys([*known, *wanted, *by_users]))
     said = [factors_of_dims(q.rule, tensor, axes) for tensor, axes in tensors]
     fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
     for key, found in {tuple(found.items()): found for found in said}.items():

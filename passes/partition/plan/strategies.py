@@ -259,7 +259,7 @@ class StrategySelector:
                 seconds += candidates_seconds(self.machine, q.rule, f, axes, _used(q, sizes))
         if candidates_to is not None:
             seconds += scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
-        moves = tuple([p.move for p in sides.each_once(placed) if p.move is not None])
+        moves = tuple([move for p in sides.each_once(placed) for move in p.moves])
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)

@@ -18,7 +18,7 @@ SPARSE = {
 }
 MODELS = {
     **SPARSE,
-    "dense_transformer": {"X": 2, "Y": 2, "LAYERS": 2, "T": 4, "V": 8, "M": 8, "K": 2, "H": 8, "FAR": 3, "BUCKETS": 3},
+    "dense_transformer": {"X": 2, "Y": 2, "LAYERS": 2, "T": 4, "V": 16, "M": 8, "K": 2, "H": 8, "FAR": 3, "BUCKETS": 3},
 }
 SPLIT_WEIGHTS = """const SHORT = 1, A = where(SHORT, bf16, f32)
 mesh (d=4)

@@ -1,0 +1,144 @@
+"""Values whose users want them in several shardings.
+
+Propagation gives each value one sharding. Where that is a compromise, some users reshard the value, or what they make
+of it. What they send depends on how the value is computed, so this is chosen with all of their reshards in mind; and
+where several want it in the same sharding, each counts its part of the one reshard that they need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from ir.dataflow import uses_of
+from ir.mesh import AxisRef, DimAxes, axes_size
+from ir.ops import OPS, FactorRule
+from ir.ops.layout import is_annotation
+from ir.program import Op, Program, Value, all_ops
+from ir.records import record
+from ir.types import TensorType
+from passes.factors import dims_of_factors, factors_of_dims
+from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.recompute import is_made_of_parts
+from passes.signatures import signature_of
+
+ShardingOf = Callable[[Value], ClosedSharding]
+
+
+_MOST_WANTS = 6
+"""The most wants of one value that are kept apart."""
+
+
+@record
+class Reduced:
+    """What an op that reduces a value along dims makes of it: its type and the op's factor rule."""
+
+    type: TensorType
+    rule: FactorRule
+
+    def under(self, sharding: ClosedSharding, rank: Mapping[AxisRef, int]) -> ClosedSharding | None:
+        """Its sharding if the value has that one: partial over the axes that split reduced dims. None if its shards
+        would not be boxes."""
+        factors = factors_of_dims(self.rule, self.rule.operands[0], sharding.axes)
+        dims = dims_of_factors(self.rule, self.rule.results[0], factors)
+        kinds = ((f, factor.reduction) for f, factor in enumerate(self.rule.factors))
+        partial = [(a, kind) for f, kind in kinds if kind is not None for a in factors.get(f, ())]
+        in_order = tuple(sorted(partial, key=lambda part: rank[part[0]]))
+        return None if dims is None else ClosedSharding(dims, in_order, sharding.order)
+
+
+@record
+class Want:
+    """The sharding in which users want a value, or what it is `reduced` to."""
+
+    sharding: ClosedSharding
+    reduced: Reduced | None = None
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts it is split."""
+        return math.prod(map(axes_size, self.sharding.axes))
+
+    @property
+    def split(self) -> DimAxes | None:
+        """The axes that split each dim of the value if it is as wanted."""
+        if self.reduced is None:
+            return self.sharding.axes
+        rule = self.reduced.rule
+        factors = factors_of_dims(rule, rule.results[0], self.sharding.axes)
+        return dims_of_factors(rule, rule.operands[0], factors)
+
+
+def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Sequence[Want]]:
+    """What users of a value want, the finest shardings first, for those values that are not only wanted in the
+    propagated sharding, by `sharding_of`. Ops on the elements of one tensor want of it what is wanted of their
+    result."""
+    uses, free = uses_of(program), _made_of_nothing(program)
+    found: dict[Value, Sequence[Want]] = {}
+    for value, users in reversed(list(uses.users.items())):
+        own = sharding_of(value)
+        wants = dict.fromkeys([Want(own)] if value in uses.given else [])
+        behind: Sequence[Want] = ()
+        for user in users:
+            is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
+            behind = found.get(user.result, ()) if is_passed_on else ()
+            wants.update(dict.fromkeys(behind or [_want_of(user, value, own, sharding_of)]))
+        if len(wants) > _MOST_WANTS or all(want.reduced is None and want.sharding == own for want in wants):
+            continue
+        found[value] = tuple(sorted(wants, key=lambda want: (want.reduced is not None, -want.parts)))
+    return found
+
+
+def _made_of_nothing(program: Program) -> set[Value]:
+    """Values of which devices can compute any part without having anything."""
+    found: set[Value] = set()
+    for op in all_ops(program):
+        if OPS[op.name].made_anywhere and found.issuperset(op.operands):
+            found.update(op.results)
+    return found
+
+
+def _want_of(user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingOf) -> Want:
+    """What an op wants of a value that has that sharding of its own, to have its result as wanted. Products, and ops
+    that read elements at other places than they write, can be split in many ways: they want the value as it is."""
+    if is_annotation(user):
+        return Want(sharding_of(user.result))
+    rule = signature_of(user).rule
+    if rule is None or len(user.results) != 1:
+        return Want(own)
+    wanted = sharding_of(user.result)
+    if user.name == "reduce":
+        return Want(wanted, Reduced(user.result.type, rule))
+    if not is_made_of_parts(user) or own.order is not None or wanted.order is not None:
+        return Want(own)
+    return Want(_read_for(wanted, rule, user.operands.index(value), own))
+
+
+def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
+    """The sharding of an operand with which an op's result is as wanted; along what the result does not have, its own
+    sharding."""
+    factors = factors_of_dims(rule, rule.results[0], wanted.axes)
+    used = {a for axes in factors.values() for a in axes}
+    for f, axes in factors_of_dims(rule, rule.operands[position], own.axes).items():
+        if used.isdisjoint(axes):
+            factors.setdefault(f, axes)
+    dims = dims_of_factors(rule, rule.operands[position], factors)
+    return own if dims is None else ClosedSharding(dims)
+
+
+def wanted_alike(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Mapping[ClosedSharding, int]]:
+    """The shardings other than the propagated one in which several users of a value want it, and how many: one reshard
+    serves them all."""
+    uses = uses_of(program)
+    found: dict[Value, Mapping[ClosedSharding, int]] = {}
+    for value, users in uses.users.items():
+        if len(users) < 2:
+            continue
+        own = sharding_of(value)
+        arranging = (op for op in dict.fromkeys(users) if is_annotation(op) or is_made_of_parts(op))
+        wants = Counter(_want_of(op, value, own, sharding_of).sharding for op in arranging)
+        shared = {sharding: count for sharding, count in wants.items() if count > 1 and sharding != own}
+        if shared:
+            found[value] = shared
+    return found
