@@ -16,12 +16,11 @@ from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.names import Definition, Kind, Place, Word
-from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, Token, tokenize
+from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, OPENERS, Token, tokenize
 from spmdc.lsp.documents import Analysis
 from spmdc.lsp.problems import detail_of
 from spmdc.lsp.words import about, signature
 
-_OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = ("def", "const", "mesh", "include", "precision")
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_."
@@ -143,7 +142,7 @@ def _cursor(before: str) -> _Cursor | None:
         tokens = tokens[:-1] if is_word else tokens
     opened: list[int] = []
     for i, token in enumerate(tokens):
-        if token.type in _OPENERS:
+        if token.type in OPENERS:
             opened.append(i)
         elif token.type in _CLOSERS and opened:
             opened.pop()

@@ -254,6 +254,14 @@ def test_repeat_of_no_rounds_is_what_it_began_with() -> None:
     assert run(text, np.array([1, 2], np.float32))[0].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("rounds", ["log2(T)", "(log2(T))", "cdiv(T, max(4, 2)) + 1", "S[1]"])
+@pytest.mark.parametrize("word", ["repeat", "loop"])
+def test_a_loop_has_as_many_rounds_as_any_expression_says(word: str, rounds: str) -> None:
+    text = f"""const T = 8, S = [2, 3]
+def main(a: f32[2]) -> f32[2] {{ b, c = {word} l < {rounds} (h = a, g = a) {{ return h + 1, g + h }} return b + c }}"""
+    assert run(text, np.array([1, 2], np.float32))[0].tolist() == [4 + 7, 5 + 11]
+
+
 def test_a_loop_stays_one_and_its_counter_subscripts() -> None:
     text = """const L = 3
 def main(x: f32[2], w: f32[L, 2, 2], v: f32[2 * L, 4]) -> (y: f32[2], scale: s32[], total: f32[]) {

@@ -37,6 +37,8 @@ PROGRAMS = sorted(
         ("a=checkpoint{b=x return b}", "a = checkpoint {\n  b = x\n  return b\n}"),
         ("a=loop l<2*L(x=y){return x}", "a = loop l < 2 * L (x = y) {\n  return x\n}"),
         ("a=repeat l<2*L(x=y){return x}", "a = repeat l < 2 * L (x = y) {\n  return x\n}"),
+        ("a=loop l<cdiv(2,-N)+S[ 0 ](x=y,z=(u)){return x}",
+         "a = loop l < cdiv(2, -N) + S[0] (x = y, z = (u)) {\n  return x\n}"),
         ("a=f(x,axes=(x,y),target=m(a))", "a = f(x, axes=(x, y), target=m(a))"),
         ('a=einsum("ij , jk",b)', 'a = einsum("ij , jk", b)'),
         ("a=b\n\n\n\n# one\nc=d # two\n\n# three", "a = b\n\n# one\nc = d  # two\n\n# three"),

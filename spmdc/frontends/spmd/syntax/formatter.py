@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostics, Source
-from spmdc.frontends.spmd.syntax.lexer import Tokens, tokenize
+from spmdc.frontends.spmd.syntax.lexer import OPENERS, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.parser import parse_text
 from spmdc.frontends.spmd.syntax.shapes import ENDS
 
@@ -21,7 +21,6 @@ _COMMENT_COLUMN = 88
 _INDENT = "  "
 _CONTINUED = "    "
 _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
-_OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = frozenset({"CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN", "DEF"})
 _STAGES = frozenset({"SPMD", "PLAN"})
@@ -79,7 +78,7 @@ class _Layout:
         self.listed = {
             i
             for i, close in cut.partner.items()
-            if cut.tokens[i].type in ("LPAR", "LSQB") and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
+            if cut.tokens[i].text in "([" and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
         }
         """Brackets whose entries are on lines of their own."""
         self.comments = cut.comments
@@ -214,7 +213,7 @@ class _Layout:
                 piece.ends_line = token.type == "COMMA" and self.tokens[i + 1].line > token.line
                 piece.closes = self.partner[opened] == i
             piece.opens = i in self.listed
-            if token.type in _OPENERS:
+            if token.type in OPENERS:
                 depth += 1
             self.last_line = token.end_line
             self.attach(piece, i, end)
@@ -244,7 +243,7 @@ class _Layout:
     def is_loop_head(self, opened: int) -> bool:
         close = self.partner[opened]
         following = self.tokens[close + 1].type if close + 1 < len(self.tokens) else ""
-        return self.tokens[opened].type == "LPAR" and following in ("COND", "LBRACE") and not self.is_signature(opened)
+        return self.tokens[opened].text == "(" and following in ("COND", "LBRACE") and not self.is_signature(opened)
 
     def is_signature(self, opened: int) -> bool:
         before = self.tokens[opened - 1].type
@@ -266,7 +265,7 @@ class _Layout:
             return before.type == "COMMA"
         if token.type in ("COMMA", "SEMICOLON", "RPAR", "RSQB", "AT", "BANG", "ANNOTATION"):
             return False
-        if before.type in ("LPAR", "LSQB", "ANNOTATION", "AT", "BANG", "TILDE"):
+        if before.type in ("LPAR", "HEAD", "LSQB", "ANNOTATION", "AT", "BANG", "TILDE"):
             return False
         if token.type == "RBRACE":
             return before.type == "LBRACE"
@@ -278,7 +277,7 @@ class _Layout:
             return self.is_infix(i - 1)
         if token.type == "LSQB":
             return before.type not in ENDS
-        if token.type == "LPAR":
+        if token.type in ("LPAR", "HEAD"):
             return self.spaced_paren(i)
         return not (token.type == "INT" and before.type == "RPAR")
 
@@ -306,7 +305,7 @@ def _enclosing(cut: Tokens) -> list[int | None]:
         result.append(opened[-1] if opened else None)
         if token.type in _CLOSERS:
             opened.pop()
-        elif token.type in _OPENERS:
+        elif token.type in OPENERS:
             opened.append(i)
     return result
 

@@ -51,6 +51,8 @@ _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN\r\n\t]*")
 _LONG = 1 << 14
 """Lists with more characters are read at once wherever they are."""
 _BEFORE_LISTS = frozenset({"EQUAL", "LPAR", "COMMA"})
+_ENDS_BOUND = frozenset({"{", "}", ")", "]", ",", "=", "<", "return", "def"})
+"""What is never in the bound of a loop, outside of brackets."""
 _DECODER = json.JSONDecoder()
 _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
@@ -87,6 +89,8 @@ CONTEXTUAL = frozenset(
         "precision",
     }
 )
+OPENERS = frozenset({"LPAR", "HEAD", "LSQB", "LBRACE", "ANNOTATION"})
+"""The types of tokens that open a bracket."""
 _WORDS = CONTEXTUAL | RESERVED
 """Names that may be keywords."""
 
@@ -425,7 +429,8 @@ def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) ->
 
 
 def _find_keywords(result: Tokens) -> None:
-    """Turns names into keywords where they are used as such, and `{` into ANNOTATION after a type."""
+    """Turns names into keywords where they are used as such, `{` into ANNOTATION after a type, and `(` into HEAD where
+    it lists what a counted loop carries."""
     tokens, partner = result.tokens, result.partner
     depth = 0
     for i in result.marks:
@@ -435,7 +440,7 @@ def _find_keywords(result: Tokens) -> None:
             if _is_annotation(tokens, i):
                 token.type = "ANNOTATION"
             depth += 1
-        elif token.type in ("LPAR", "LSQB"):
+        elif token.type in ("LPAR", "HEAD", "LSQB"):
             depth += 1
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
             depth = max(0, depth - 1)
@@ -444,8 +449,24 @@ def _find_keywords(result: Tokens) -> None:
             depth = 0 if text == "def" and token.column == 1 else depth
         elif _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
+            if text in ("repeat", "loop"):
+                _mark_head(tokens, i + 3, partner)
         elif text == "precision" and _begins_item(tokens, i, depth):
             token.type = "PRECISION_ITEM"
+
+
+def _mark_head(tokens: list[Token], i: int, partner: dict[int, int]) -> None:
+    """Marks the bracket of what a counted loop carries: the first bracket behind token `i`, where the bound begins,
+    that a block follows, or the last one if the block is missing. Another is part of the bound, as in `cdiv(n, 2)`."""
+    head = None
+    while i < len(tokens) and tokens[i].text not in _ENDS_BOUND:
+        if tokens[i].type == "LPAR":
+            head = tokens[i]
+            if _type_at(tokens, partner.get(i, i) + 1) == "LBRACE":
+                break
+        i = partner.get(i, i) + 1
+    if head is not None:
+        head.type = "HEAD"
 
 
 def _type_at(tokens: list[Token], i: int) -> str:

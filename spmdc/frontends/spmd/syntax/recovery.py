@@ -13,7 +13,7 @@ import lark
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.frontends.spmd.syntax.engine import by_grammar, standing_for
-from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, Token, Tokens
+from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, OPENERS, Token, Tokens
 from spmdc.frontends.spmd.syntax.shapes import ENDS
 from spmdc.frontends.spmd.syntax.syntax_errors import BLOCKS, outside_of_functions, separator, unexpected
 
@@ -294,7 +294,7 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
         if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0 and not is_block:
             names += [before.text] if before is not None and before.type == "NAME" else []
             break
-        if token.type in ("LPAR", "LSQB", "LBRACE", "ANNOTATION"):
+        if token.type in OPENERS:
             depth += 1
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
             depth -= 1

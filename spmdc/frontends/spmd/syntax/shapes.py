@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from ir.diagnostics import Source, Span
 from spmdc.frontends.spmd.syntax import nodes as s
-from spmdc.frontends.spmd.syntax.lexer import Token, Tokens
+from spmdc.frontends.spmd.syntax.lexer import OPENERS, Token, Tokens
 from spmdc.frontends.spmd.syntax.tree_builder import Builder, Children
 
 Build: TypeAlias = "Callable[[Builder, Children], Any]"
@@ -25,7 +25,7 @@ results of its steps."""
 
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
-_OPENS = frozenset({"LPAR", "LSQB", "ANNOTATION"})
+_OPENS = OPENERS - {"LBRACE"}
 _CLOSES = frozenset({"RPAR", "RSQB", "RBRACE"})
 _BEFORE = frozenset({"LPAR", "COMMA"})
 _BEHIND = frozenset({"COMMA", "RPAR"})

@@ -11,10 +11,11 @@ from ir.types import DTYPES
 from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, Token
 
 _WORDS = {
-    "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "LPAR": "'('", "RPAR": "')'",
-    "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "EQUAL": "'='",
-    "ARROW": "'->'", "AT": "'@'", "OP": "an operator", "MINUS": "an operator", "LESSTHAN": "an operator",
-    "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'", "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
+    "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "LPAR": "'('",
+    "RPAR": "')'", "HEAD": "'('", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'",
+    "COMMA": "','", "COLON": "':'", "EQUAL": "'='", "ARROW": "'->'", "AT": "'@'", "OP": "an operator",
+    "MINUS": "an operator", "LESSTHAN": "an operator", "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'",
+    "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
 }  # fmt: skip
 
 _STARTS = {
