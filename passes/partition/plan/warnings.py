@@ -73,6 +73,8 @@ def _gathers(op: Op, value: Value, how: str, moved: int, *, made_again: bool) ->
     """W001: each device receives `moved` bytes of an operand, which is split as `how` says, or of the values that it is
     `made_again` from."""
     name, way = op.name, f"split another dim of {value.name} before this op"
+    if sum(size > 1 for size in value.shape) == 1:
+        way = f"{value.name} has no other dim: reshape it to several rows, if {name} may work on each by itself"
     if is_opaque(op):
         name = f"{op.name} {op.attrs['target']}"
         if op.attrs["function"] is not None and not op.attrs["rule"]:

@@ -292,6 +292,7 @@ def test_a_warning_of_a_gather_says_what_is_sent_for_what_is_computed_again() ->
     assert [(c.kind, c.bytes) for c in q.collectives()] == [("all_gather", 36)]
     (warning,) = q.warnings
     assert "36 bytes" in warning.message
+    assert "y.2 has no other dim" in warning.help
     assert any("computed again" in note for note in warning.notes)
 
 
