@@ -70,6 +70,18 @@ ARGUMENTS = MappingProxyType(
 """Arguments by name, with the names that ops may have for them."""
 
 
+_OF_TWO = {"max": ("maximum", "larger"), "min": ("minimum", "smaller")}
+"""Reductions whose names are functions of two numbers elsewhere, with the ops that these are."""
+
+
+def instead_of_reduction(name: str) -> str:
+    """What a reduction with a second operand, where its dims belong, was probably meant to be."""
+    if name not in _OF_TWO:
+        return ""
+    op, of = _OF_TWO[name]
+    return f"{op}(a, b) has the {of} of each two elements, and {name}(x, dim=0) reduces a dim of x"
+
+
 def instead_of_name(name: str) -> str:
     """The equivalent of an unknown name, if other systems have it."""
     base, _, last = name.rpartition(".")

@@ -221,8 +221,7 @@ def expect_value(item: Item, span: Span, what: str) -> Value:
         raise error("E203", f"{what} must be one tensor, and is {describe(item)}", span)
     help_text = ""
     if isinstance(item, int | float):
-        dtype = "pred" if isinstance(item, bool) else "s32" if isinstance(item, int) else "f32"
-        help_text = f"{dtype}({str(item).lower()}) is a tensor of rank 0"
+        help_text = f"{as_tensor(item)} is a tensor of rank 0"
     elif isinstance(item, tuple):
         help_text = "a written type makes a tensor of a list: x: f32[2] = [1, 2]"
     elif isinstance(item, DType):
@@ -230,6 +229,12 @@ def expect_value(item: Item, span: Span, what: str) -> Value:
     elif isinstance(item, str):
         help_text = 'texts are arguments of calls that take them, as in einsum("ij->ji", x)'
     raise error("E207", f"{what} must be a tensor, and is {describe(item)}", span, help=help_text)
+
+
+def as_tensor(number: float) -> str:
+    """How a number is written as a tensor of rank 0."""
+    dtype = "pred" if isinstance(number, bool) else "s32" if isinstance(number, int) else "f32"
+    return f"{dtype}({str(number).lower()})"
 
 
 def normal_dim(dim: int, rank: int, span: Span) -> int:

@@ -116,6 +116,13 @@ def test_the_help_of_an_error_says_what_to_write(code: str, help: str, text: str
         ("b: f32[8, 4]{partial} = a", "{partial: x, max y"),
         ("// twice", "comments begin with #"),
         ("b = zeros(shape=[SIZE])", "const SIZE = 8"),
+        ("b = max(a, n)", "maximum(a, b)"),
+        ("b = min(2, a)", "minimum(a, b)"),
+        ("b = max(a, 4)", "maximum(a, b)"),
+        ("b = where(a > 0, 1.0, 0)", "f32(1.0) is a tensor"),
+        ("b = where(a > 0, false, true)", "pred(false) is a tensor"),
+        ("k, b = loop k < 3 (x = a) { return x }", "those that it carries, x, and its counter k is none of them"),
+        ("b, c = while(x = a) cond { return x[0, 0] > 0 } do { return x }", "those that it carries, x"),
     ],
 )
 def test_habits_of_other_languages_are_answered_by_what_is_written_here(line: str, help: str) -> None:

@@ -147,7 +147,7 @@ class StatementExpander:
             raise error("E203", "the result of this call is not used", statement.span, help="name it: x = …")
         if len(items) != len(targets):
             message = f"{len(items)} values on the right, and {len(targets)} names on the left"
-            help_text = "each value has a name: values, places = top_k(x, 2)"
+            help_text = _named(statement.value)
             raise error("E203", message, statement.span, help=help_text)
         fresh = self.made_since(first_op)
         for target, part in zip(targets, items, strict=True):
@@ -309,6 +309,15 @@ class StatementExpander:
         if isinstance(item, Value | int | float | tuple):
             return self.evaluator.emitter.tensor(item, type)
         return expect_value(item, span, "what is returned")
+
+
+def _named(value: s.Expr) -> str:
+    """Help for an assignment of these values to more names, or to fewer."""
+    if not isinstance(value, s.While | s.Repeat):
+        return "each value has a name: values, places = top_k(x, 2)"
+    carried = ", ".join(entry.target.name for entry in value.carried)
+    counter = f", and its counter {value.counter} is none of them" if isinstance(value, s.Repeat) else ""
+    return f"the values of a loop are those that it carries, {carried or 'none'}{counter}"
 
 
 def _is_printed_form(value: s.Expr) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from ir.diagnostics import Span, SpmdcError, error
 from ir.program import Value
 from ir.types import DType, TensorType
-from spmdc.frontends.spmd.foreign_names import instead_of_argument
+from spmdc.frontends.spmd.foreign_names import instead_of_argument, instead_of_reduction
 from spmdc.frontends.spmd.items import Item, Several, describe, expect_int, expect_ints, expect_value, suggest
 from spmdc.frontends.spmd.library.emitter import Emitter
 from spmdc.frontends.spmd.syntax import nodes as s
@@ -107,7 +107,8 @@ def expand_composition(
             arguments = {name: _computed(emitter, argument) for name, argument in arguments.items()}
         return definition.expand(emitter, **arguments)
     except SpmdcError as problem:
-        raise SpmdcError([replace(d, help=d.help or str(definition)) for d in problem.diagnostics]) from None
+        meant = instead_of_reduction(definition.name) if len(items) == 2 and not keywords else ""
+        raise SpmdcError([replace(d, help=meant or d.help or str(definition)) for d in problem.diagnostics]) from None
 
 
 def _computed(emitter: Emitter, argument: Any) -> Any:

@@ -12,7 +12,7 @@ from ir.ops.creation import are_all_numbers_of, numbers_of
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType, TensorType, f32, pred, s32
-from spmdc.frontends.spmd.items import Item, Number, check_type, describe
+from spmdc.frontends.spmd.items import Item, Number, as_tensor, check_type, describe
 
 Operand = Value | Number
 
@@ -165,7 +165,8 @@ class Emitter:
     def select(self, which: Value, on_true: Operand, on_false: Operand) -> Value:
         """Elementwise choice; the condition broadcasts too."""
         if not isinstance(on_true, Value) and not isinstance(on_false, Value):
-            raise error("E207", "one of the branches must be a tensor", self.span)
+            help_text = f"a number has the type of the other branch, and {as_tensor(on_true)} is a tensor"
+            raise error("E207", "one of the branches must be a tensor", self.span, help=help_text)
         tensors = [v for v in (which, on_true, on_false) if isinstance(v, Value)]
         shape = self.common_shape(tensors)
         dtype = next(v.dtype for v in (on_true, on_false) if isinstance(v, Value))
