@@ -109,6 +109,8 @@ class Plan:
         asked = _asked(self, value)
         decided = {**self.decided, asked.key: strategy}
         found = _planned(self, decided)
+        if asked.key not in found.met and strategy == asked.made.strategy:
+            return self  # The op has it although it was never asked for it: it is computed again, where it is needed.
         if asked.key not in found.met:
             choices = self.explain(value).choices
             known = ", ".join(repr(c.strategy) for c in choices if c.total is not None)

@@ -500,6 +500,19 @@ def test_every_strategy_that_an_op_is_said_to_have_it_can_get() -> None:
         assert choice.strategy in {op.strategy for op in all_ops(found.program)}
 
 
+def test_an_op_that_is_computed_again_can_keep_its_strategy() -> None:
+    """It was asked for that of another sharding, before the one that it is computed in was known."""
+    text = """mesh (d=4)
+def main(x: f32[4, 32@d, 8]) -> (y: c64[4, 8, 33]) {
+  return fft(swapaxes(pad(x, [[0, 0], [0, 32], [0, 0]]), 1, 2), kind=RFFT, length=[64])
+}"""
+    plan = spmdc.plan(spmdc.parse(text))
+    (padded,) = (op for op in all_ops(plan.program) if op.name == "pad")
+    for choice in plan.explain(padded.result.name).choices:
+        assert plan.replace(padded.result.name, choice.strategy).cost().seconds == pytest.approx(choice.total)
+    assert plan.replace(padded.result.name, padded.strategy).text() == plan.text()
+
+
 STRIDED = """
     mesh (x=2, y=2, z=2)
     def main(a: s32[4, 4@y], b: s32[4@y, 2@x]) -> (r: s32[4@(x,z), 2]) {
