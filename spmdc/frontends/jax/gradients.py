@@ -224,19 +224,18 @@ def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool
 def _dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:
     """`values` and those that depend on them through values that carry it. A function depends on the arguments of all
     calls."""
+    following: dict[Value, list[Sequence[Value]]] = {}
+    for op in (op for function in callees_first(program) for op in walk(function.body)):
+        passed_on = list(links(program, op))
+        for source, target in (pair for link in passed_on for pair in zip(link.sources, link.targets, strict=True)):
+            following.setdefault(source, []).append((target,))
+        if not passed_on:
+            for operand in dict.fromkeys(op.operands):
+                following.setdefault(operand, []).append(op.results)
     found = set(values)
-
-    def spread(sources: Sequence[Value], targets: Sequence[Value]) -> None:
-        found.update(t for s, t in zip(sources, targets, strict=True) if s in found and carries(t))
-
-    ops = [op for function in reversed(callees_first(program)) for op in walk(function.body)]
-    before = -1
-    while len(found) != before:
-        before = len(found)
-        for op in ops:
-            passed_on = list(links(program, op))
-            for link in passed_on:
-                spread(link.sources, link.targets)
-            if not passed_on and any(v in found for v in op.operands):
-                found.update(filter(carries, op.results))
+    left = list(found)
+    while left:
+        reached = {v for targets in following.get(left.pop(), ()) for v in targets if v not in found and carries(v)}
+        found |= reached
+        left += reached
     return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
 import spmdc
+from ir.ops.control import links
 from ir.program import all_ops
 
 _STEP = 1e-6
@@ -127,3 +130,31 @@ def test_the_gradient_of_a_region_is_one_and_runs_on_devices(devices: list[objec
     x, cotangent = spmdc.random_inputs(gradient, integers=True)
     partitioned = spmdc.partition(gradient)
     np.testing.assert_array_equal(partitioned.to_jax()(x, cotangent)[0], spmdc.evaluate(gradient, x, cotangent)[0])
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        "case(i) { return -x } or { return x * 2 }",
+        "loop k < 3 (v = x) { return v * 2 }",
+        "manual(v = x) { return all_reduce(v, axes=(d)) }",
+        "f(x)",
+    ],
+)
+def test_what_a_result_depends_on_is_found_in_time_that_grows_with_the_program(region: str) -> None:
+    def looked_at(layers: int) -> int:
+        """How many ops are, of as many regions one behind the other."""
+        program = spmdc.parse(f"""mesh (d=2)
+def f(x: f32[8]) -> f32[8] {{ return -x }}
+def main(a: f32[8], i: s32[]) -> (y: f32[8]) {{
+  b = repeat l < {layers} (x = a) {{ y = {region} return y }}
+  return opaque(b, target="unknown", types=[f32[8]])
+}}""")
+        with (
+            patch("spmdc.frontends.jax.gradients.links", wraps=links) as seen,
+            pytest.raises(spmdc.SpmdcError, match="y depends on a by way of @unknown"),
+        ):
+            spmdc.gradient(program, "a", of="y")
+        return seen.call_count
+
+    assert looked_at(12) - looked_at(8) == looked_at(8) - looked_at(4)
