@@ -31,6 +31,83 @@ CALLS = MappingProxyType(
 )
 """Functions, by the last part of their name."""
 
+_ROWS = "update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1"
+_DIAGONAL = "expand_dims(arange(8), 1) == arange(8)"
+_SOLVE = "triangular_solve(cholesky(a), triangular_solve(cholesky(a), b), transpose=T)"
+EXPRESSIONS = MappingProxyType(
+    {
+        "eye": f"f32({_DIAGONAL})",
+        "identity": f"f32({_DIAGONAL})",
+        "diag": 'einsum("ii->i", a)',
+        "diagonal": 'einsum("ii->i", a)',
+        "trace": 'einsum("ii", a)',
+        "triu": "where(expand_dims(arange(8), 1) <= arange(8), a, 0)",
+        "linspace": "arange(9, f32) / 8",
+        "meshgrid": "iota(s32[8, 4], 0)",
+        "roll": "concatenate([x[-1:], x[:-1]], 0)",
+        "tile": "concatenate([x, x, x], 0)",
+        "repeat": "reshape(broadcast(expand_dims(x, 1), [8, 3, 4]), [24, 4])",
+        "ravel": "reshape(x, [-1])",
+        "flatten": "reshape(x, [-1])",
+        "view": "reshape(x, [4, 8])",
+        "permute": "transpose(x, [1, 0])",
+        "moveaxis": "transpose(x, [1, 0])",
+        "unsqueeze": "expand_dims(x, 0)",
+        "vstack": "concatenate([x, x], 0)",
+        "hstack": "concatenate([x, x], 1)",
+        "dstack": "stack([x, x], 2)",
+        "chunk": "x[:4]",
+        "array_split": "x[:4]",
+        "mm": "matmul(a, b)",
+        "bmm": "matmul(a, b)",
+        "outer": 'einsum("i,j->ij", v, v)',
+        "inner": 'einsum("i,i", v, v)',
+        "vdot": 'einsum("i,i", v, v)',
+        "tensordot": 'einsum("ij,jk->ik", a, b)',
+        "norm": "sqrt(sum(square(x)))",
+        "normalize": "x / sqrt(sum(square(x), dim=1, keepdims=true))",
+        "std": "sqrt(variance(x, dim=0))",
+        "average": "mean(x, dim=0)",
+        "count_nonzero": "sum(x != 0)",
+        "floor_divide": "a // b",
+        "mod": "a % b",
+        "fmod": "remainder(a, b)",
+        "logaddexp": "maximum(a, b) + log1p(exp(-abs(a - b)))",
+        "sinh": "(exp(x) - exp(-x)) / 2",
+        "cosh": "(exp(x) + exp(-x)) / 2",
+        "trunc": "where(x < 0, ceil(x), floor(x))",
+        "isnan": "x != x",
+        "isinf": "abs(x) == inf",
+        "isfinite": "is_finite(x)",
+        "nan_to_num": "where(x == x, x, 0)",
+        "int": "s32(x)",
+        "float": "f32(x)",
+        "bool": "x != 0",
+        "segment_sum": f"scatter(zeros([8, 4]), i, x, {_ROWS}, kind=sum)",
+        "index_add": f"scatter(zeros([8, 4]), i, x, {_ROWS}, kind=sum)",
+        "scatter_add": f"scatter(zeros([8, 4]), i, x, {_ROWS}, kind=sum)",
+        "segment_max": f"scatter(full([8, 4], -inf), i, x, {_ROWS}, kind=max)",
+        "bincount": "sum(one_hot(i, 8, s32), dim=0)",
+        "take_along_axis": "sum(where(expand_dims(i, 1) == arange(4), x, 0), dim=1)",
+        "embedding": "take(x, i, 0)",
+        "linear": "matmul(a, b) + v",
+        "cross_entropy": "-sum(log_softmax(x) * one_hot(i, 4), dim=1)",
+        "nll_loss": "-sum(log_softmax(x) * one_hot(i, 4), dim=1)",
+        "mse_loss": "mean(square(a - b))",
+        "batch_norm": "(x - mean(x, dim=0)) * rsqrt(variance(x, dim=0) + 1e-5)",
+        "leaky_relu": "where(x > 0, x, 0.01 * x)",
+        "elu": "where(x > 0, x, expm1(x))",
+        "relu6": "clip(x, 0, 6)",
+        "glu": "a * sigmoid(b)",
+        "log_sigmoid": "-softplus(-x)",
+        "bernoulli": "uniform(key(0), f32[8, 4]) < 0.9",
+        "dropout": "where(uniform(key(0), f32[8, 4]) < 0.9, x / 0.9, 0)",
+        "detach": "stop_gradient(x)",
+        "solve": _SOLVE,
+    }
+)
+"""Functions, by the last part of their name, with an example of what computes the same, for operands of some shape."""
+
 ATTRIBUTES = MappingProxyType(
     {
         "T": "transpose({})",
@@ -98,4 +175,6 @@ def instead_of_argument(name: str, known: Sequence[str]) -> str:
 def instead_of_call(name: str) -> str:
     """The equivalent of an unknown function, if other systems have it."""
     last = name.rpartition(".")[2]
+    if last in EXPRESSIONS:
+        return f"written with what there is, for example {EXPRESSIONS[last]}"
     return CALLS.get(last) or ATTRIBUTES.get(last, "").format("x")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 from language_errors import body, errors, places
 
 from ir.ops import OPS
 from ir.types import DTYPES
+from lowering.reference import evaluate
+from spmdc.frontends.spmd import parse
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
-from spmdc.frontends.spmd.foreign_names import ARGUMENTS, CALLS
+from spmdc.frontends.spmd.foreign_names import ARGUMENTS, CALLS, EXPRESSIONS
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import lexer as tokens
 
@@ -147,7 +151,8 @@ def test_a_type_that_is_another_one_is_answered_by_what_makes_it_so(declared: st
 
 
 def test_words_of_jax_that_mean_something_here_have_no_help_of_their_own() -> None:
-    assert not CALLS.keys() & (OPS.keys() | COMPOSITIONS.keys())
+    assert not (CALLS.keys() | EXPRESSIONS.keys()) & (OPS.keys() | COMPOSITIONS.keys())
+    assert not CALLS.keys() & EXPRESSIONS.keys()
 
 
 @pytest.mark.parametrize("word", CALLS)
@@ -155,6 +160,58 @@ def test_what_is_written_instead_of_a_word_of_jax_exists(word: str) -> None:
     known = OPS.keys() | COMPOSITIONS.keys() | ANNOTATIONS | tokens.CONTEXTUAL | DTYPES.keys()
     called = re.findall(r"(\w+)\(", CALLS[word])
     assert set(called) <= known
+
+
+_SHAPES: list[tuple[int, ...]] = [(8, 4), (8, 8), (8, 8), (8,)]
+_X, _A, _B, _V = (np.random.default_rng(i).normal(size=shape).astype(np.float32) for i, shape in enumerate(_SHAPES))
+_I = np.array([3, 0, 1, 1, 2, 0, 3, 3], np.int32)
+_SUMS = np.zeros((8, 4), np.float32)
+np.add.at(_SUMS, _I, _X)
+_AS_IN_NUMPY: dict[str, Any] = {
+    "eye": np.eye(8), "diag": np.diag(_A), "trace": np.trace(_A), "triu": np.triu(_A), "linspace": np.linspace(0, 1, 9),
+    "meshgrid": np.meshgrid(range(8), range(4), indexing="ij")[0], "roll": np.roll(_X, 1, 0),
+    "tile": np.tile(_X, (3, 1)), "repeat": np.repeat(_X, 3, 0), "ravel": _X.ravel(), "permute": _X.T,
+    "vstack": np.vstack([_X, _X]), "hstack": np.hstack([_X, _X]), "dstack": np.dstack([_X, _X]), "mm": _A @ _B,
+    "outer": np.outer(_V, _V), "inner": np.inner(_V, _V), "tensordot": np.tensordot(_A, _B, 1),
+    "norm": np.linalg.norm(_X), "std": _X.std(0), "average": np.average(_X, 0), "count_nonzero": np.count_nonzero(_X),
+    "floor_divide": np.floor_divide(_A, _B), "mod": np.mod(_A, _B), "fmod": np.fmod(_A, _B),
+    "logaddexp": np.logaddexp(_A, _B), "sinh": np.sinh(_X), "cosh": np.cosh(_X), "trunc": np.trunc(_X),
+    "isnan": np.isnan(_X), "isinf": np.isinf(_X), "isfinite": np.isfinite(_X), "bincount": np.bincount(_I, minlength=8),
+    "segment_sum": _SUMS, "take_along_axis": _X[range(8), _I], "embedding": _X[_I], "detach": _X,
+}  # fmt: skip
+
+
+def test_what_is_written_instead_of_functions_of_others_computes_what_they_do() -> None:
+    lines = "".join(f"  r_{name} = {text}\n" for name, text in EXPRESSIONS.items())
+    dtypes = {"float32": "f32", "float64": "f32", "int32": "s32", "int64": "s32", "bool": "pred"}
+    right = {name: np.asarray(value) for name, value in _AS_IN_NUMPY.items()}
+    types = ", ".join(f"r_{name}: {dtypes[x.dtype.name]}{list(x.shape)}" for name, x in right.items())
+    head = "def main(x: f32[8, 4], a: f32[8, 8], b: f32[8, 8], v: f32[8], i: s32[8])"
+    returned = ", ".join(f"r_{name}" for name in right)
+    found = evaluate(parse(f"{head} -> ({types}) {{\n{lines}  return {returned}\n}}"), _X, _A, _B, _V, _I)
+    for name, result in zip(right, found, strict=True):
+        np.testing.assert_allclose(result, right[name], rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("word", ["triu", "jnp.roll", "jax.ops.segment_sum"])
+def test_a_function_of_others_is_answered_by_what_computes_the_same(word: str) -> None:
+    (found,) = errors(body(f"b = {word}(a)"))
+    assert EXPRESSIONS[word.rpartition(".")[2]] in found.help
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "help"),
+    [
+        ("None", "expand_dims(x, 0)"),
+        (":, None", "expand_dims(x, 1)"),
+        (":, :, np.newaxis", "expand_dims(x, 2)"),
+        ("..., 0", "x[:, 0] has a subscript for each dim"),
+        ("[0, 2]", "take(x, i, 0)"),
+        ("a > 0", "where(mask, x, 0)"),
+    ],
+)
+def test_a_subscript_of_numpys_is_answered_by_what_does_the_same(subscripts: str, help: str) -> None:
+    assert any(help in found.help for found in errors(body(f"b = a[{subscripts}]")))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 from ir.diagnostics import Span, error
 from ir.program import Value
+from ir.types import pred
 from spmdc.frontends.spmd.expand.context import Expressions
-from spmdc.frontends.spmd.items import Item, expect_int, expect_value
+from spmdc.frontends.spmd.items import Item, describe, expect_int, expect_value
 from spmdc.frontends.spmd.syntax import nodes as s
+
+_NEW_DIMS = ("None", "newaxis")
+"""What makes a new dim in numpy."""
 
 
 def subscript(given: Expressions, base: Item, node: s.Index) -> Item:
@@ -31,6 +35,10 @@ def _element(given: Expressions, items: tuple[Item, ...], node: s.Index) -> Item
 
 def _slice(given: Expressions, base: Value, node: s.Index) -> Value:
     """`x[a:b:c, i, :]`: slicing as in numpy. An integer drops its dim, and may be computed by the program."""
+    for d, part in enumerate(node.parts):
+        if isinstance(part, s.Name) and part.id.rpartition(".")[2] in _NEW_DIMS and given.scope.find(part.id) is None:
+            help_text = f"expand_dims(x, {d}) has a new dim of size 1"
+            raise error("E201", f"a subscript is an integer or a slice, and not {part.id}", part.span, help=help_text)
     if len(node.parts) > base.type.rank:
         message = f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}"
         raise error("E201", message, node.span, help="x[:, 0] has a subscript for each dim, or for the first ones")
@@ -45,7 +53,7 @@ def _slice(given: Expressions, base: Value, node: s.Index) -> Value:
         if isinstance(item, Value):
             computed[d] = _subscript(item, part.span)
             continue
-        place = expect_int(item, part.span, "a subscript")
+        place = _selected(item, d, part.span)
         if not -base.shape[d] <= place < base.shape[d]:
             message = f"{place} is out of range for dim {d} of {base.type}"
             raise error("E201", message, part.span, help=_valid_subscripts(base.shape[d]))
@@ -60,6 +68,13 @@ def _slice(given: Expressions, base: Value, node: s.Index) -> Value:
         result = given.emitter.op("slice", result, start=tuple(start), limit=tuple(limit), stride=strides)
     kept = tuple(n for d, n in enumerate(result.shape) if d not in dropped and d not in computed)
     return given.emitter.reshape(result, kept)
+
+
+def _selected(item: Item, dim: int, span: Span) -> int:
+    if isinstance(item, tuple):
+        help_text = f"take(x, i, {dim}) takes what x has at several indices, a tensor: i: s32[2] = [0, 2]"
+        raise error("E207", f"a subscript must be an integer, and is {describe(item)}", span, help=help_text)
+    return expect_int(item, span, "a subscript")
 
 
 def _at(given: Expressions, x: Value, places: Mapping[int, Value]) -> Value:
@@ -89,6 +104,8 @@ def _bounds(given: Expressions, part: s.Slice, size: int) -> tuple[int, int, int
 def _subscript(item: Value, span: Span) -> Value:
     if item.type.rank or not item.dtype.is_integer:
         help_text = "take(x, indices, dim) takes what x has at several indices" if item.dtype.is_integer else ""
+        if item.dtype == pred:
+            help_text = "shapes are static: where(mask, x, 0) keeps the others as zeros"
         raise error("E207", f"a subscript must be an integer, and is {item.type}", span, help=help_text)
     return item
 

@@ -58,6 +58,7 @@ _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
 _LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<reason>\S.*))?$")
 _MEANT = {
+    ".": "x[:, 0] has a subscript for each dim, and functions are called by their names: sum(x)",
     "$": "names need no $", "\\": "a line needs no sign to be continued", "`": "names need no quotes",
     "\u2013": "write - for minus", "\u2212": "write - for minus", "\u00d7": "write * for times",
     "\u00b7": "write * for times", "\u00f7": "write / for division", "\u2192": "write ->",
