@@ -104,9 +104,9 @@ class Evaluator:
             case s.Index():
                 return self.index(node)
             case s.While() | s.Repeat():
-                raise error("E001", "a loop is the right side of an assignment", node.span, help="x = while(…) …")
+                raise error("E001", "a loop is the right side of an assignment", node.span, help=_assigned(node))
             case s.Case() | s.Manual() | s.Checkpoint() | s.Precision():
-                raise error("E001", "blocks are the right side of an assignment", node.span, help="x = if (…) {…} …")
+                raise error("E001", "blocks are the right side of an assignment", node.span, help=_assigned(node))
             case _:
                 raise error("E001", "mesh axes are here, where a value is needed", node.span)
 
@@ -291,6 +291,24 @@ class Evaluator:
         if node.name == "where" and not keywords and len(items) == 3 and all(map(is_known, items)):
             return fold_choice(items, [a.span for a in node.args])
         return expand_composition(self.emitter, definition, items, keywords, node)
+
+
+def _assigned(node: s.Expr) -> str:
+    """The assignment of a loop, or of another expression with blocks."""
+    match node:
+        case s.While():
+            shown = "while(…) cond {…} do {…}"
+        case s.Repeat():
+            shown = f"{'repeat' if node.unrolled else 'loop'} {node.counter} < … (…) {{…}}"
+        case s.Case():
+            shown = "if (…) {…} else {…}" if node.by_truth else "case(…) {…} or {…}"
+        case s.Manual():
+            shown = "manual(…) {…}"
+        case s.Checkpoint():
+            shown = "checkpoint {…}"
+        case _:
+            shown = "precision(…) {…}"
+    return f"give it a name of its own: x = {shown}"
 
 
 def _only_numbers(items: Sequence[Item]) -> bool:
