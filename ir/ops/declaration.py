@@ -304,6 +304,8 @@ class OpDef:
     `splitting` it can be split only. Factors of all tensors are batch factors, unless the op `has_no_batch`; axes
     propagate last through an op that `spreads_last`.
 
+    The results of an op that `is_symmetric` are the same, to the bit, if its two operands are swapped.
+
     If a result is `made_anywhere`, a device can compute any part of it from whole operands, and, if the op
     `keeps_dims`, from the same part of its operand. `terms` bounds the sum of the magnitudes of the terms that make up
     an element of the results, given those of the operands; the default for an op that is linear in sums is the largest
@@ -349,6 +351,7 @@ class OpDef:
     groups: Callable[[Op], Groups | None] | None = None
     in_kernels: InKernels | None = None
     is_dear: bool = False
+    is_symmetric: bool = False
     role: InKernels | None = field(init=False, default=None)
     """The op's role in fusion; None if it runs by itself."""
     names_axes: bool = field(init=False, default=False)

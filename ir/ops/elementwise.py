@@ -75,12 +75,16 @@ def _declare(
     unclaimed: tuple[Unclaimed, ...] = (),
     *,
     is_dear: bool = False,
+    is_symmetric: bool = False,
 ) -> None:
-    family, infer = "elementwise", _same(dtypes)
-    declare(name, family, operands, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed, is_dear=is_dear)
+    declare(
+        name, "elementwise", operands, _same(dtypes), pointwise, linear=linear, terms=terms, unclaimed=unclaimed,
+        is_dear=is_dear, is_symmetric=is_symmetric,
+    )  # fmt: skip
 
 
 _unary, _binary = partial(_declare, 1), partial(_declare, 2)
+_symmetric = partial(_binary, is_symmetric=True)
 
 for _name in ("cosine", "rsqrt", "sine", "tan"):
     _unary(_name, "continuous", is_dear=True)
@@ -96,18 +100,18 @@ _unary("not", "logical")
 _unary("popcnt", "integer")
 _unary("count_leading_zeros", "integer")
 
-_binary("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
+_symmetric("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
 _binary("subtract", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
-_binary("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds), (PRODUCTS,))
+_symmetric("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds), (PRODUCTS,))
 _binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else (), is_dear=True)
 _binary("remainder", "real")
 _binary("power", "number", unclaimed=(MONOTONE,), is_dear=True)
 _binary("atan2", "float")
 _binary("maximum", "ordered", _linear((0, 1), kinds=("max",)), unclaimed=(MONOTONE,))
 _binary("minimum", "ordered", _linear((0, 1), kinds=("min",)), unclaimed=(MONOTONE,))
-_binary("and", "logical", _linear((0, 1), kinds=("and",)), unclaimed=(BITWISE,))
-_binary("or", "logical", _linear((0, 1), kinds=("or",)), unclaimed=(BITWISE,))
-_binary("xor", "logical")
+_symmetric("and", "logical", _linear((0, 1), kinds=("and",)), unclaimed=(BITWISE,))
+_symmetric("or", "logical", _linear((0, 1), kinds=("or",)), unclaimed=(BITWISE,))
+_symmetric("xor", "logical")
 _SUMS = Unclaimed(("sum",), "sums are hardly ever shifted; multiply is linear")
 _binary("shift_left", "integer", unclaimed=(MONOTONE, BITWISE, _SUMS))
 _binary("shift_right_arithmetic", "integer", unclaimed=(MONOTONE, BITWISE))

@@ -35,7 +35,9 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             regions = tuple([_region(r, ChainMap({}, around), same) for r in op.regions])
             ops.append(with_parts(op, operands=operands, regions=regions))
             continue
-        key = (op.name, operands, OPS[op.name].means(op.attrs), tuple([(v.type, v.sharding) for v in op.results]))
+        declared = OPS[op.name]
+        taken = frozenset(operands) if declared.is_symmetric else operands
+        key = (op.name, taken, declared.means(op.attrs), tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:
             same.update(zip(op.results, earlier, strict=True))

@@ -228,3 +228,15 @@ def main(a: f32[1, 2] of f32[4@y, 2]) -> (b: f32[1, 2] of f32[4@y, 2], c: f32[1,
 """
     program = eliminate_common_subexpressions(spmdc.parse(text))
     assert [op.attrs["round"] for op in program.main.body.ops if op.name == "box_permute"] == [1, 0]
+
+
+def test_a_product_and_a_sum_are_the_same_with_their_operands_swapped_and_a_difference_is_not() -> None:
+    text = """
+def main(a: f32[4], b: f32[4]) -> (c: f32[4], d: f32[4], e: f32[4], f: f32[4], g: f32[4], h: f32[4], i: f32[4]) {
+  return a * b, b * a, a + b, b + a, a - b, b - a, a * a
+}
+"""
+    program = eliminate_common_subexpressions(spmdc.parse(text))
+    c, d, e, f, *others = program.main.body.results
+    assert (c, e) == (d, f)
+    assert len({c, e, *others}) == 5
