@@ -24,6 +24,7 @@ RULES: Registry[Rule] = Registry()
 
 @RULES.of("broadcast_in_dim")
 def _broadcast(r: Rewriter, op: Op) -> Value | None:
+    """Two broadcasts are one, and so are a reshape that only adds dims of size 1 and a broadcast."""
     (x,), dims, shape = op.operands, ints_attr(op.attrs, "dims"), op.result.shape
     if x.type == op.result.type and dims == tuple(range(len(dims))):
         return x
@@ -31,6 +32,9 @@ def _broadcast(r: Rewriter, op: Op) -> Value | None:
     if inner is not None and inner.name == "broadcast_in_dim":
         through = tuple(dims[d] for d in ints_attr(inner.attrs, "dims"))
         return r.write("broadcast_in_dim", inner.operands[0], shape=shape, dims=through)
+    if inner is not None and inner.name == "reshape" and list(inner.operands[0].shape) == _sizes(x.shape):
+        own = tuple(d for d, n in zip(dims, x.shape, strict=True) if n != 1)
+        return r.write("broadcast_in_dim", inner.operands[0], shape=shape, dims=own)
     if inner is not None and inner.name == "iota":
         dim = int_attr(inner.attrs, "dim")
         if x.shape[dim] == shape[dims[dim]]:

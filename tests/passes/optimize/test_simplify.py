@@ -430,6 +430,22 @@ def main(a: f32[4], i: s32[4]) -> (r: f32[4], s: s32[4]) {
 """
 
 
+@pytest.mark.parametrize(("shape", "dims"), [("2, 1, 3", (0, 2)), ("1, 2, 3, 1", (1, 2)), ("2, 3, 1", (0, 1))])
+def test_dims_of_size_1_that_are_broadcast_need_not_be_added_before(shape: str, dims: tuple[int, ...]) -> None:
+    wide = ", ".join("4" if n == "1" else n for n in shape.split(", "))
+    order = list(range(len(shape.split(", "))))
+    broadcast = f"broadcast_in_dim(reshape(x, shape=[{shape}]), shape=[{wide}], dims={order})"
+    after = simplified(f"def main(x: f32[2, 3]) -> (y: f32[{wide}]) {{\n  return {broadcast}\n}}\n")
+    (op,) = all_ops(after)
+    assert (op.name, op.attrs["dims"]) == ("broadcast_in_dim", dims)
+
+
+@pytest.mark.parametrize("reshape", ["x: f32[2, 3]) -> (y: f32[4, 3, 2]", "x: f32[1, 6]) -> (y: f32[4, 3, 2]"])
+def test_what_a_reshape_cuts_otherwise_is_reshaped_before_it_is_broadcast(reshape: str) -> None:
+    body = "broadcast_in_dim(reshape(x, shape=[3, 2]), shape=[4, 3, 2], dims=[1, 2])"
+    assert ops(simplified(f"def main({reshape}) {{\n  return {body}\n}}\n")) == ["reshape", "broadcast_in_dim"]
+
+
 def test_annotations_and_spans_survive() -> None:
     program = spmdc.parse(_ANNOTATED, "a.spmd")
     after = simplify(program)
