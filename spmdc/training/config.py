@@ -99,6 +99,11 @@ class Config:
     places: Mapping[str, Span] = field(default_factory=dict[str, Span], repr=False, compare=False)
     """The span of each field in the file."""
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.out / "checkpoints"
+
     @contextmanager
     def at(self, path: str, why: str = "") -> Iterator[None]:
         """A context in which an error without a span gets that of this field of the file, or of the nearest table

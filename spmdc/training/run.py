@@ -36,6 +36,7 @@ from spmdc.training.step import HELD_OUT, State, Trainer
 from spmdc.training.translate import Translation, can_translate, translate
 
 Record = dict[str, Any]
+_CALMER = "a lower rate, a longer warmup, or clip the gradient: another run, in another folder (out)"
 _MEASURED = 8
 """The number of held-out batches whose loss is logged at each checkpoint."""
 
@@ -66,7 +67,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.config.out / "checkpoints"
+        return self.config.checkpoints
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -242,21 +243,24 @@ class Run:
         faults = ((first_fault(self.program, {**weights, **batch}), i) for i, batch in enumerate(self.feed.parts_of(n)))
         fault, part = next((found for found in faults if found[0] is not None), (None, 0))
         if fault is None:
-            raise error("E520", what, notes=[kept, "evaluated op by op, the program has no such number: the sums that "
-                        "devices make are others"])  # fmt: skip
+            notes = [kept, self._kept_phrases(n, range(self.config.accumulate)), "evaluated op by op, the program has "
+                     "no such number: the sums that devices make are others"]  # fmt: skip
+            raise error("E520", what, notes=notes, help=_CALMER)
         where = " of the gradient" if fault.in_gradient else ""
-        help = "a lower rate, a longer warmup, or clip the gradient: another run, in another folder (out)"
         first = f"{fault.op.results[0].name} is the first {fault.makes}{where}"
-        notes = [kept, self._kept_phrases(n, part)]
-        raise error("E520", f"{what}: {first}", fault.op.span, notes=notes, help=help)
+        notes = [kept, self._kept_phrases(n, [part])]
+        raise error("E520", f"{what}: {first}", fault.op.span, notes=notes, help=_CALMER)
 
-    def _kept_phrases(self, n: int, part: int) -> str:
-        """Writes the phrases of a batch of a step into a file that data.file takes, and returns a note of it."""
+    def _kept_phrases(self, n: int, parts: Sequence[int]) -> str:
+        """Writes the phrases of one or of all batches of a step into a file that data.file takes, and returns a note of
+        it."""
         path = self.config.out / "not_finite.tsv"
-        rows = ((p.locale, p.source, p.target) for p in self.feed.phrases_of(n, part))
+        rows = ((p.locale, p.source, p.target) for part in parts for p in self.feed.phrases_of(n, part))
         _write(path, "".join("\t".join(row) + "\n" for row in rows))
         many = self.config.accumulate
-        which = f", batch {part + 1} of {many} in the step," if many > 1 else ""
+        if len(parts) > 1:
+            return f"the phrases of its {many} batches are in {path}"
+        which = f", batch {parts[0] + 1} of {many} in the step," if many > 1 else ""
         return f"the phrases of its batch{which} are in {path}"
 
 

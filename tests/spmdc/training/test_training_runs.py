@@ -368,6 +368,22 @@ def test_of_the_batches_of_a_step_the_one_that_makes_a_number_none_is_kept(tmp_p
     assert found == sorted(tuple(symbol for symbol in row if symbol) for row in rows)
 
 
+def test_of_a_number_that_no_op_makes_alone_all_batches_of_the_step_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spmdc.training.run.first_fault", lambda program, arrays: None)
+    run = run_of(written(tmp_path, f"accumulate = 2\n{CONFIG}"))
+    said = f"the phrases of its 2 batches are in {tmp_path / 'out' / 'not_finite.tsv'}"
+    with run.alone(), pytest.raises(SpmdcError, match=r"E520.*loss is nan in step 1") as failed:
+        run._require_finite({"loss": math.nan, "gradient_norm": 1.0, "update_norm": 1.0}, run._state()[0], 0)
+    (problem,) = failed.value.diagnostics
+    assert said in problem.notes
+    assert problem.help.startswith("a lower rate")
+    found = sorted(tuple(source_symbols(phrase)) for phrase in read_phrases(tmp_path / "out" / "not_finite.tsv"))
+    rows = [row for part in run.feed.parts_of(0) for row in part["source"].tolist()]
+    assert found == sorted(tuple(n for n in row if n) for row in rows)
+
+
 def test_the_picture_of_a_run_has_the_numbers_that_only_some_steps_have(tmp_path: Path) -> None:
     run = run_of(written(tmp_path))
     state, _ = run._state()
