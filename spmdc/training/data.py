@@ -97,7 +97,8 @@ def cldr_phrases(locales: Sequence[str], kinds: Sequence[str]) -> tuple[Phrase, 
     for locale in locales or locale_names():
         own = [Phrase(locale, kind, *pair) for kind in kinds or KINDS for pair in phrases_of(locale, kind)]
         if locales and not own:
-            raise error("E606", f"the locale {locale} has no {' and no '.join(kinds or KINDS)} that are not English")
+            raise error("E606", f"the locale {locale} has no {' and no '.join(kinds or KINDS)} that are not English",
+                        help="other kinds, or without this locale")  # fmt: skip
         if locales or kinds or len(own) >= FEWEST:
             found += own
     return tuple(found)

@@ -89,7 +89,9 @@ def _check(program: Program, trained: Program) -> None:
     for name, weight in wanted.items():
         found = params.get(name)
         if found is None:
-            problems.add(Diagnostic("E606", f"the program that translates has no weight called {name}"))
+            what = f"the program that translates has no weight called {name}"
+            help = f"take it as a parameter of main, as where it is trained: {name}: {weight.type}"
+            problems.add(Diagnostic("E606", what, program.main.span, help=help))
         elif found.type != weight.type:
             what = f"{name} is {found.type}, and {weight.type} where it is trained"
             problems.add(Diagnostic("E606", what, found.span, help="the same consts for both"))
@@ -97,10 +99,12 @@ def _check(program: Program, trained: Program) -> None:
     problems.raise_errors()
     texts = [p for name, p in params.items() if name in SEQUENCES]
     if not texts:
-        raise error("E606", f"the program that translates takes none of {', '.join(SEQUENCES)}")
+        raise error("E606", f"the program that translates takes none of {', '.join(SEQUENCES)}", program.main.span,
+                    help="take one as a parameter of main, such as source: s32[batch, length]")  # fmt: skip
     said = next((r for r in program.main.results if r.name == _SAID), None)
     if said is None:
-        raise error("E606", f"the program that translates has no result {_SAID}: s32[batch, length]")
+        raise error("E606", f"the program that translates has no result {_SAID}: s32[batch, length]", program.main.span,
+                    help="return the symbols that it says under this name")  # fmt: skip
     problems.extend(_other_sizes([*texts, *filter(None, [params.get(_BEGUN)])], said))
     problems.raise_errors()
 

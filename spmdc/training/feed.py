@@ -115,7 +115,8 @@ def _misfits(param: Value) -> list[Diagnostic]:
     else:
         fits, written = str(type) == wanted[name], wanted[name]
     if not fits:
-        return [Diagnostic("E606", f"the input {name} is {written}, and not {type}", param.span)]
+        return [Diagnostic("E606", f"the input {name} is {written}, and not {type}", param.span,
+                           help=f"declare it so: {name}: {written}")]  # fmt: skip
     if name in SEQUENCES and not type.shape[0]:
         return [Diagnostic("E606", f"the input {name} is {type}: a batch of no phrases", param.span,
                            help="a batch of 1 or more: its first dim")]  # fmt: skip
