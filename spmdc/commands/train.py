@@ -153,9 +153,14 @@ def _live(record: Mapping[str, Any]) -> str:
     """The other numbers of a step, in one line."""
     from spmdc.training.curves import range_of
 
-    ranges = {name: range_of(value) for name, value in record.items() if name not in ("step", "seconds", "loss")}
-    parts = [(name, *(f"{n:.4g}" for n in found)) for name, found in ranges.items() if found is not None]
-    return ", ".join(f"{name} {low}" + (f" to {high}" if high != low else "") for name, low, _, high in parts)
+    shown: list[str] = []
+    for name, value in record.items():
+        if name in ("step", "seconds", "loss") or value == []:
+            continue
+        found = range_of(value)
+        low, _, high = (f"{n:.4g}" for n in found) if found is not None else ("not finite",) * 3
+        shown.append(f"{name} {low}" + (f" to {high}" if high != low else ""))
+    return ", ".join(shown)
 
 
 def _last(training: Run) -> Mapping[str, Any]:

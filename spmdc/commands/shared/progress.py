@@ -19,7 +19,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
     function count what is done, may change the text and a line `below` it, and the remaining time is estimated. The
     display is removed at the end."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda what="", below="": None
+        yield lambda what="", below=None: None
         return
     shown = _Shown(what, total)
     timer = threading.Timer(_PATIENCE, shown.begin)
@@ -52,10 +52,10 @@ class _Shown:
             self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
             self._bar.start()
 
-    def advance(self, what: str = "", below: str = "") -> None:
+    def advance(self, what: str = "", below: str | None = None) -> None:
         with self._lock:
             self._done += 1
-            self._what, self._below = what or self._what, below or self._below
+            self._what, self._below = what or self._what, self._below if below is None else below
             if self._bar is not None:
                 self._bar.below = self._below
                 self._bar.update(self._task, completed=self._done, description=self._what)

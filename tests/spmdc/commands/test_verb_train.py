@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from command_line import spmdc as spmdc
 from training import CONFIG, PROGRAM, written
 
 from ir.diagnostics import SpmdcError
+from spmdc.commands.train import _live
 from spmdc.reading import parse
 from spmdc.training.config import read_config
 from spmdc.training.step import Trainer
@@ -57,3 +60,21 @@ def test_a_program_that_cannot_be_trained_is_refused(program: str, said: str, tm
         Trainer(parse(program), read_config(written(tmp_path)))
     assert said in str(failed.value)
     assert failed.value.diagnostics[0].code == "E606"
+
+
+def test_the_line_of_a_step_says_which_of_its_numbers_are_not_finite() -> None:
+    nan = float("nan")
+    assert _live({"step": 1, "loss": 2.0, "aux": nan, "load": [1.0, nan, 2.0]}) == "aux not finite, load 1 to 2"
+    assert _live({"step": 1, "loss": 2.0, "load": [nan], "rest": []}) == "load not finite"
+
+
+def test_every_error_in_what_is_trained_says_what_to_do() -> None:
+    made = 0
+    for path in Path(inspect.getfile(Trainer)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and any(isinstance(a, ast.Constant) and a.value == "E606" for a in node.args):
+                called = ast.unparse(node.func)
+                if called in ("error", "Diagnostic"):
+                    made += 1
+                    assert "help" in [k.arg for k in node.keywords], f"{path.name}:{node.lineno}"
+    assert made > 20
