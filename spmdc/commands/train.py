@@ -32,11 +32,13 @@ def run(options: Options, *, config: str, out: str | None, processes: int | None
         if find_spec(package) is None:
             raise error("E605", f"training needs the package {package}", help="pip install 'spmdc[train]'")
     # Imported late, as these packages may not be there.
+    from spmdc.training.config import read_config
     from spmdc.training.hosts import is_launched, launch
 
     if processes is not None and not is_launched():
         words = [["--out", out] if out is not None else [], ["--json"] * options.json, ["--wide"] * options.wide]
-        return launch(processes, ["train", config, *chain.from_iterable(words)])
+        checkpoints = read_config(Path(config), Path(out) if out is not None else None).checkpoints
+        return launch(processes, ["train", config, *chain.from_iterable(words)], partial(_goes_on, checkpoints))
     return _as_one_of_several(options, config, out) if cluster or is_launched() else _train(options, config, out)
 
 
@@ -81,7 +83,7 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     if is_first() and not options.json:
         print_diagnostics(training.trainer.warnings)
     says_so = is_first() and not is_launched()
-    with training.alone(), interruptible(partial(_goes_on, training.checkpoints) if says_so else None):
+    with training.alone(), interruptible(partial(_interrupted, training.checkpoints) if says_so else None):
         with watch.step("train", settings.steps) as advance:
             state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}", _live(record)))
         with watch.step("translate"):
@@ -93,12 +95,17 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     return finish(options, watch, shown, _figures(training, said), warnings)
 
 
+def _interrupted(checkpoints: Path) -> str:
+    return f"interrupted: {_goes_on(checkpoints)}"
+
+
 def _goes_on(checkpoints: Path) -> str:
+    """What the same command does after a run that ended early."""
     from spmdc.training.checkpoints import checkpoint_files
 
     files = checkpoint_files(checkpoints)
     kept = f"goes on from {files[-1]}" if files else "begins anew, as there is no checkpoint yet"
-    return f"interrupted: the same command {kept}"
+    return f"the same command {kept}"
 
 
 def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:

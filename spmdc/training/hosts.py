@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ are; and the folder of what the launcher is to be told."""
 _LOST = 75
 """The status of a process of a launched run that lost another: `leave_to_the_launcher`."""
 _COMMAND = (sys.executable, "-m", "spmdc")
-_ON = "the same command goes on from the last checkpoint"
+_ON = "the same command goes on from the last checkpoint, if there is one"
 _PAUSE, _GRACE = 0.02, 5.0
 """Seconds between two looks at the processes, and those that the others have to end by themselves, once one failed."""
 
@@ -92,9 +92,10 @@ def _silence_other_languages() -> None:
     sys.stdout = own
 
 
-def launch(count: int, arguments: Sequence[str]) -> int:
+def launch(count: int, arguments: Sequence[str], goes_on: Callable[[], str]) -> int:
     """Starts processes of `spmdc` with these arguments on this machine, and returns the status of one that failed and
-    has reported why: the first process, or the one that the others failed after. 0 if none failed.
+    has reported why: the first process, or the one that the others failed after. 0 if none failed. `goes_on` says what
+    the same command does after a run that ended early.
 
     Raises SpmdcError (E521) if one is killed, or they lose one another; all have ended by then.
     """
@@ -105,7 +106,7 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         try:
             failed = first_failure(children)
         except KeyboardInterrupt:
-            print(f"\ninterrupted: {_ON}", file=sys.stderr)
+            print(f"\ninterrupted: {goes_on()}", file=sys.stderr)
             raise
         finally:
             for child in children:
@@ -116,10 +117,10 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         number, status = failed
         if status < 0:
             what = f"process {number} of {count} was ended by signal {-status}, and the others were stopped"
-            raise error("E521", what, help=_ON)
+            raise error("E521", what, help=goes_on())
         if status == _LOST:
             earliest = min(folder.glob("*.lost"), key=lambda path: path.stat().st_mtime_ns)
-            raise error("E521", earliest.read_text(encoding="utf-8"), help=_ON)
+            raise error("E521", earliest.read_text(encoding="utf-8"), help=goes_on())
         first = children[0].returncode
         if first > 0 and first != _LOST:
             return first

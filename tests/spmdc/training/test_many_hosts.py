@@ -20,6 +20,8 @@ from compiling import compiling_alike
 from training import CONFIG, PROGRAM, checkpoints, losses, run_of, written
 
 from ir.diagnostics import SpmdcError
+from spmdc.commands import train
+from spmdc.commands.shared.options import Options
 from spmdc.training import hosts
 from spmdc.training.hosts import first_failure, launch
 
@@ -133,6 +135,26 @@ def test_an_interrupted_cluster_says_from_where_it_goes_on(tmp_path: Path) -> No
     assert checkpoints(config)
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_interrupted_processes_are_said_to_go_on_only_from_a_checkpoint_that_is_there(
+    has_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(children: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hosts, "_COMMAND", (sys.executable, "-c", "pass"))
+    monkeypatch.setattr(hosts, "first_failure", interrupted)
+    config = written(tmp_path)
+    kept = tmp_path / "out" / "checkpoints" / "step-00000004.safetensors"
+    if has_checkpoint:
+        kept.parent.mkdir(parents=True)
+        kept.write_bytes(b"")
+    with pytest.raises(KeyboardInterrupt):
+        train.run(Options("train"), config=str(config), out=None, processes=2, cluster=False)
+    does = f"goes on from {kept}" if has_checkpoint else "begins anew, as there is no checkpoint yet"
+    assert f"\ninterrupted: the same command {does}\n" in capfd.readouterr().err
+
+
 def ended(code: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", f"import os, signal; {code}"])
     process.wait()
@@ -155,7 +177,7 @@ def test_what_fails_in_all_processes_is_reported_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     config = written(tmp_path)
-    assert launch(3, ["train", str(config)]) == 1
+    assert launch(3, ["train", str(config)], str) == 1
     assert capfd.readouterr().err.count("error[E521]: 4 devices cannot be shared by 3 processes") == 1
 
 
@@ -169,7 +191,7 @@ def lose(): leave_to_the_launcher(lost(RuntimeError(f"process {number} hears not
 
 def launched(monkeypatch: pytest.MonkeyPatch, processes: int, code: str) -> int:
     monkeypatch.setattr(hosts, "_COMMAND", (sys.executable, "-c", _LOSES + code))
-    return launch(processes, [])
+    return launch(processes, [], str)
 
 
 def test_an_error_of_one_process_is_reported_and_not_that_others_lost_it(
