@@ -1,91 +1,77 @@
-"""Conflicts: tensors of an op require different splits, and a rule settles which is used."""
+"""Conflicts: tensors of an op claim different axes for a factor, or an axis for different factors.
+
+Claims are ordered by `precedence`, and an axis splits the factor that is the first to claim it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ir.mesh import Axes, AxisRef, axes_size
+from ir.ops import FactorKind
 from ir.program import Value
 from passes.factors import factors_of_dims
-from passes.propagation.nodes import Node, State
-from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
+from passes.propagation.graph import PropagationGraph
+from passes.propagation.nodes import Node
+from passes.propagation.reasons import Conflict, ValueId
+from passes.propagation.survival import made_along
 from passes.propagation.traffic import local_bytes
 
 Claim = tuple[int, int, Axes]
 """A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
 
-Order = Callable[[Node, Sequence[Claim]], Callable[[Claim], tuple[int, ...]]]
-"""Orders the claims of a node by precedence."""
+RULES = (
+    "a tensor goes before one that is gathered for no more bytes than the first is moved for",
+    "a dim that all tensors of the op share goes first",
+    "a tensor that does not repeat the elements of smaller ones goes first",
+    "more axes go first",
+    "the indices of a lookup go before the table",
+    "the larger tensor goes first",
+    "a dim that is not reduced later goes first",
+    "the earlier operand goes first",
+)
+"""The rules that settle conflicts, in order of precedence."""
+
+EARLIER = "it was settled before, by priorities, simpler ops or annotations"
+"""The explanation of conflicts that the rules would settle otherwise."""
 
 
-def conflicts_at(
-    nodes: Iterable[Node],
-    states: Mapping[Value, State],
-    order: Order,
-    weighed: Mapping[int, Sequence[str]],
-    names: Mapping[Value, ValueId],
-) -> Iterator[Conflict]:
-    """The conflicts at nodes: tensors claim different axes for a factor, or an axis for different factors. `weighed`
-    has, by the number of a node, what was compared where tensors were free to follow either side."""
-    for node in nodes:
-        if node.op is None or node.annotates:
-            continue
-        claims = _claims(node, states)
-        if len({axes for _, _, axes in claims}) > 1 or len({f for _, f, _ in claims}) > 1:
-            yield from _settled(node, claims, order, tuple(weighed.get(node.number, ())), names)
+def precedence(graph: PropagationGraph, node: Node, claims: Collection[Claim]) -> Callable[[Claim], tuple[int, ...]]:
+    """The key by which a node's claims are ordered; `RULES` describes it in words.
+
+    The size of a tensor that a loop computes anew in each iteration is that of all iterations, since it would be sent
+    in each, unless the axis would only cause a reduction of its users in each iteration.
+    """
+    ending, relation = _ending(graph, node, claims), node.relation
+    lighter = outweighed(graph, node, claims)
+
+    def key(claim: Claim) -> tuple[int, ...]:
+        position, f, axes = claim
+        value = node.tensors[position]
+        size = value.type.size * (1 if f in ending else graph.iterations.get(value, 1))
+        finds = position in relation.indices
+        first = claim in lighter, relation.ranks[f], value in graph.repeating
+        return *first, -len(axes), not finds, -size, f in ending, position
+
+    return key
 
 
-def _claims(node: Node, states: Mapping[Value, State]) -> list[Claim]:
-    return [
-        (position, f, axes)
-        for position, (value, tensor) in enumerate(zip(node.tensors, node.relation.sides, strict=True))
-        for f, axes in factors_of_dims(node.relation.rule, tensor, states[value].axes).items()
-    ]
+def _ending(graph: PropagationGraph, node: Node, claims: Iterable[Claim]) -> Collection[int]:
+    """The claimed factors that are reduced here or by all users of the results, unless all claimed factors are: what an
+    axis saves on one of them here is sent when it is reduced, in each iteration of the loops around. If there are none,
+    the factors over which a maximum or another extreme is taken on the way."""
+    if node.op is None or have_one_factor_each(claims):
+        return ()
+    factors = {f for _, f, _ in claims}
+    here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
+    made = {f: made_along(node, f) for f in factors}
+    ending = here.union(f for f in factors if made[f] and graph.surviving.isdisjoint(made[f]))
+    if not ending:
+        ending = {f for f in factors if not graph.extreme.isdisjoint(made[f])}
+    return ending if ending != factors else here
 
 
-def _settled(
-    node: Node, claims: list[Claim], order: Order, weighed: tuple[str, ...], names: Mapping[Value, ValueId]
-) -> Iterator[Conflict]:
-    """The claims that lost, each with the one that won and the rule that settled it."""
-    assert node.op is not None
-    tensors = frozenset(names[value] for value in node.tensors)
-
-    def place(f: int, position: int) -> tuple[ValueId, int]:
-        return names[node.tensors[position]], next(
-            d for d, factors in enumerate(node.relation.sides[position]) if f in factors
-        )
-
-    has = {(f, axes) for position, f, axes in claims if position >= len(node.relation.rule.operands)}
-    first_of = order(node, claims)
-    ordered = sorted(((f, axes) not in has, first_of((i, f, axes)), f, axes, i) for i, f, axes in claims)
-    winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
-    for _, first, f, axes, position in ordered:
-        won = next((w for w in winners if (w[2] != axes if w[1] == f else not set(axes).isdisjoint(w[2]))), None)
-        if won is None:
-            winners.append((first, f, axes, position))
-            continue
-        rules = zip(RULES, won[0], first, strict=True)
-        rule = next((rule for rule, mine, other in rules if mine != other), "") if won[0] < first else EARLIER
-        chosen, rejected = place(won[1], won[3]), place(f, position)
-        yield Conflict(node.op.name, node.op.span, won[2], chosen, axes, rejected, rule, tensors, weighed)
-
-
-def have_one_factor_each(claims: Iterable[Claim]) -> bool:
-    """Whether no axis is claimed by several factors."""
-    owner: dict[AxisRef, int] = {}
-    return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
-
-
-def agree(claims: Iterable[Claim]) -> bool:
-    """Whether all claims of a factor begin with the same axes. They are in the order of their precedence, in which more
-    axes go first."""
-    longest: dict[int, Axes] = {}
-    return all(longest.setdefault(f, axes)[: len(axes)] == axes for _, f, axes in claims)
-
-
-def outweighed(
-    node: Node, claims: Collection[Claim], states: Mapping[Value, State], repeating: Collection[Value]
-) -> Collection[Claim]:
+def outweighed(graph: PropagationGraph, node: Node, claims: Collection[Claim]) -> Collection[Claim]:
     """The claims of the node that it takes no more bytes to give up than to satisfy: to gather the tensor over the axis
     that is claimed for another factor too, and over those minor to it, instead of moving a tensor that claims it for
     that. One of those `repeating` the elements of smaller ones need not be moved, nor a table in which indices look
@@ -94,11 +80,9 @@ def outweighed(
     if node.op is None or have_one_factor_each(claims):
         return ()
     moved: dict[AxisRef, list[tuple[int, float]]] = {}
-    for position, f, axes in claims:
-        value = node.tensors[position]
-        if value not in repeating:
-            for axis in axes:
-                moved.setdefault(axis, []).append((f, local_bytes(value, states[value])))
+    for f, axis, value in [(f, axis, node.tensors[i]) for i, f, axes in claims for axis in axes]:
+        if value not in graph.repeating:
+            moved.setdefault(axis, []).append((f, local_bytes(value, graph.states[value])))
 
     def is_outweighed(claim: Claim) -> bool:
         position, f, axes = claim
@@ -109,7 +93,69 @@ def outweighed(
         if lost is None:
             return False
         value = node.tensors[position]
-        gathered = min(value.type.nbytes, local_bytes(value, states[value]) * axes_size(axes[lost:]))
+        gathered = min(value.type.nbytes, local_bytes(value, graph.states[value]) * axes_size(axes[lost:]))
         return gathered <= max(nbytes for found in others for nbytes in found)
 
     return {claim for claim in claims if is_outweighed(claim)}
+
+
+def have_one_factor_each(claims: Iterable[Claim]) -> bool:
+    """Whether no axis is claimed by several factors."""
+    owner: dict[AxisRef, int] = {}
+    return all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes)
+
+
+def conflicts_at(
+    graph: PropagationGraph, compared: Mapping[int, Sequence[str]], names: Mapping[Value, ValueId]
+) -> Iterator[Conflict]:
+    """The conflicts at the nodes of a propagated graph. `compared` has, by the number of a node, what was compared
+    where tensors were free to follow either side."""
+    for node in graph.nodes:
+        if node.op is not None and not node.annotates:
+            yield from _lost(graph, node, tuple(compared.get(node.number, ())), names)
+
+
+def _lost(
+    graph: PropagationGraph, node: Node, compared: tuple[str, ...], names: Mapping[Value, ValueId]
+) -> Iterator[Conflict]:
+    """A conflict for each claim that lost, with the claim that won and the rule that settled it. What the results have
+    has won, whatever the rules."""
+    assert node.op is not None
+    sides = [
+        (value, side, graph.states[value].axes) for value, side in zip(node.tensors, node.relation.sides, strict=True)
+    ]
+    claims = [
+        (i, *claim)
+        for i, (_, side, axes) in enumerate(sides)
+        for claim in factors_of_dims(node.relation.rule, side, axes).items()
+    ]
+    if len({axes for _, _, axes in claims}) < 2 and len({f for _, f, _ in claims}) < 2:
+        return
+    key = precedence(graph, node, claims)
+    held = {claim[1:] for claim in claims if claim[0] >= node.relation.given}
+
+    def named(claim: Claim) -> tuple[ValueId, int]:
+        value, side, _ = sides[claim[0]]
+        return names[value], next(dim for dim, factors in enumerate(side) if claim[1] in factors)
+
+    tensors = frozenset(names[value] for value in node.tensors)
+    winners: list[Claim] = []
+    for claim in sorted(claims, key=lambda claim: (claim[1:] not in held, key(claim), claim[1])):
+        winner = next((other for other in winners if _clash(other, claim)), None)
+        if winner is None:
+            winners.append(claim)
+        else:
+            rule = _rule(key(winner), key(claim))
+            sides_of_it = winner[2], named(winner), claim[2], named(claim)
+            yield Conflict(node.op.name, node.op.span, *sides_of_it, rule, tensors, compared)
+
+
+def _clash(a: Claim, b: Claim) -> bool:
+    """Whether two claims are for other axes of one factor, or for one axis on two factors."""
+    return a[2] != b[2] if a[1] == b[1] else not set(a[2]).isdisjoint(b[2])
+
+
+def _rule(first: tuple[int, ...], second: tuple[int, ...]) -> str:
+    """The first rule by which the one that won goes before the other."""
+    rules = zip(RULES, first, second, strict=True)
+    return next((rule for rule, mine, other in rules if mine != other), "") if first < second else EARLIER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from ir.dataflow import uses_of
 from ir.diagnostics import Span
@@ -16,7 +17,9 @@ from ir.program import Function, Op, Program, Region, Value, callee_of
 from ir.sharding import Sharding
 from passes.cost.model import trips_of
 from passes.joined_parts import moved_along, parts_of
-from passes.propagation.nodes import Node, Relation, State, relations_of
+from passes.propagation.nodes import Level, Node, Relation, State, relations_of
+from passes.propagation.survival import extreme_dims, surviving_dims
+from passes.propagation.traffic import repeating
 from passes.signatures import Signature, Signatures
 from passes.sub_axes import SubAxes
 
@@ -54,36 +57,51 @@ class PropagationGraph:
         for group, members in self._groups.items():
             self._relate([value for value, _ in members], f"sharding group {group}", members[0][1])
 
+    @cached_property
+    def repeating(self) -> frozenset[Value]:
+        """The values that only repeat the elements of smaller ones."""
+        return repeating(self.nodes)
+
+    @cached_property
+    def surviving(self) -> frozenset[tuple[Value, int]]:
+        """The dims of values that are not reduced later."""
+        return surviving_dims(self.nodes)
+
+    @cached_property
+    def extreme(self) -> frozenset[tuple[Value, int]]:
+        """The dims of values over which a maximum or another extreme is taken later."""
+        return extreme_dims(self.nodes)
+
     def _add_function(self, function: Function, manual: Manual) -> None:
-        reserved = self._manual_atoms(manual)
+        reserved = self._manual_axes(manual)
         for i, (value, declared) in enumerate(zip(function.body.results, function.results, strict=True)):
             slot = Value(declared.name, declared.type, declared.sharding, declared.span)
             self.slots[function.name, i] = slot
-            self._place(slot, slot.sharding, reserved)
+            self._add_tensor(slot, slot.sharding, reserved)
             self._relate((value, slot), f"return of {function.name}", declared.span)
         self._add_region(function.body, reserved)
 
-    def _manual_atoms(self, manual: Manual) -> frozenset[AxisRef]:
+    def _manual_axes(self, manual: Manual) -> frozenset[AxisRef]:
         return frozenset(self.sub_axes.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
 
     def _add_region(self, region: Region, reserved: frozenset[AxisRef]) -> None:
         """Adds a region. `reserved` has the manual axes, along which none of its values may be split."""
         for param in region.params:
-            self._place(param, param.sharding, reserved)
+            self._add_tensor(param, param.sharding, reserved)
         for op in region.ops:
             self._add_op(op, reserved)
 
     def _add_manual(self, op: Op, reserved: frozenset[AxisRef]) -> None:
         """Relates the two sides of a manual region's boundary. Free axes cross it, and are minor to the manual axes of
         each dim."""
-        region, own = op.regions[0], self._manual_atoms(region_axes(op))
+        region, own = op.regions[0], self._manual_axes(region_axes(op))
         inside = reserved | own
         for operand, param in zip(op.operands, region.params, strict=True):
             assert param.of is not None
             edge = Value(param.name, param.of, param.sharding, param.span)
             self.edges[param] = edge
             prefix = self._add_edge(edge, own, inside)
-            self._place(param, None, inside)
+            self._add_tensor(param, None, inside)
             self._relate((operand, edge), f"operand {param.name} of the manual region", op.span, annotates=True)
             self._cross(edge, param, prefix, f"into the manual region as {param.name}", op.span)
         for inner in region.ops:
@@ -95,16 +113,16 @@ class PropagationGraph:
     def _add_edge(self, value: Value, own: frozenset[AxisRef], reserved: frozenset[AxisRef]) -> DimAxes:
         """Adds a tensor that crosses a boundary, and returns the manual axes that split it there. No other manual axes
         ever do."""
-        self._place(value, value.sharding, reserved)
+        self._add_tensor(value, value.sharding, reserved)
         state = self.states[value]
         prefix: list[Axes] = [()] * value.type.rank
-        for _, dim, axes in state.later:
+        for _, dim, axes in state.annotated:
             prefix[dim] = tuple(a for a in axes if a in own)
         return tuple(prefix)
 
     def _cross(self, outer: Value, inner: Value, prefix: DimAxes, what: str, span: Span | None) -> None:
         none = ((),) * outer.type.rank
-        self._add_node((outer, inner), self._alike(inner.shape, 2), None, what, span, prefix=(prefix, none))
+        self._add_node((outer, inner), self._equal(inner.shape, 2), None, what, span, prefix=(prefix, none))
 
     def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
         control = OPS[op.name].control
@@ -113,7 +131,7 @@ class PropagationGraph:
             return
         iterations = max([self.iterations.get(v, 1) for v in op.operands], default=1) if self.iterations else 1
         for value in op.results:
-            self._place(value, value.sharding, reserved)
+            self._add_tensor(value, value.sharding, reserved)
             self._is_made(value, iterations)
         if control is ControlKind.LOOP:
             self._add_entries(op)
@@ -172,7 +190,7 @@ class PropagationGraph:
         for part, value in zip(parts_of(op, self._makers.get), op.operands, strict=False):
             if part.source is not value:
                 dim = int_attr(op.attrs, "dim")
-                moved = Relation(moved_along(part.source, dim), 3, frozenset())
+                moved = Relation(moved_along(part.source, dim), Level.ALL, frozenset())
                 self._add_node((part.source, op.result), moved, None, f"{op.name} of slices", op.span)
 
     def _add_annotation(self, op: Op, relation: Relation) -> None:
@@ -191,15 +209,15 @@ class PropagationGraph:
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
         """Relates values that should be sharded equally."""
         unique = tuple(dict.fromkeys(values))
-        self._add_node(unique, self._alike(unique[0].shape, len(unique)), None, what, span, annotates=annotates)
+        self._add_node(unique, self._equal(unique[0].shape, len(unique)), None, what, span, annotates=annotates)
 
-    def _alike(self, shape: tuple[int, ...], count: int) -> Relation:
+    def _equal(self, shape: tuple[int, ...], count: int) -> Relation:
         """The relation of `count` tensors of one shape that should be sharded equally."""
         found = self._of_equals.get((shape, count))
         if found is None:
             dims = tuple((i,) for i in range(len(shape)))
             rule = FactorRule(tuple(map(Factor, shape)), (dims,) * count, ())
-            found = self._of_equals[shape, count] = Relation(rule, 0, frozenset(range(len(dims))))
+            found = self._of_equals[shape, count] = Relation(rule, Level.SIMPLE, frozenset(range(len(dims))))
         return found
 
     def _add_node(
@@ -223,7 +241,7 @@ class PropagationGraph:
         if iterations > 1:
             self.iterations[value] = iterations
 
-    def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
+    def _add_tensor(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
         rank = value.type.rank
         if annotation is None:
             self.states[value] = State([()] * rank, [True] * rank, set(never), [])
@@ -232,6 +250,8 @@ class PropagationGraph:
         split = [self.sub_axes.split(d.axes) for d in sharding.dims]
         reserved = {a for axis, _ in sharding.partial for a in self.sub_axes.split((axis,))}
         reserved |= {*self.sub_axes.split(sharding.replicated), *never}
-        later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
-        reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
-        self.states[value] = State([()] * rank, [d.open for d in sharding.dims], reserved, later)
+        annotated = [
+            (d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes
+        ]
+        reserved |= {a for priority, _, axes in annotated if priority > 0 for a in axes}
+        self.states[value] = State([()] * rank, [d.open for d in sharding.dims], reserved, annotated)

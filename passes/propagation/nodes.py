@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from itertools import takewhile
 
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef, DimAxes
@@ -12,21 +14,45 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.records import record
-from passes.propagation.reasons import Level
 from passes.signatures import Signature
+
+
+class Level(IntEnum):
+    """What propagates: each level adds to those before."""
+
+    SIMPLE = 0
+    """Data-movement and elementwise ops, loops, calls and returns."""
+    BATCH = 1
+    """Factors that all tensors of an op share."""
+    ANNOTATIONS = 2
+    """Those of the levels before, backward through annotations."""
+    ALL = 3
+    """All other factors."""
+
+    __hash__ = int.__hash__  # An Enum computes its own, which takes longer.
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What is known of a value: the sub-axes that split each dim."""
+    """What is known of a value: the sub-axes that split each dim, and which dims are open for more."""
 
     axes: list[Axes]
     open: list[bool]
     reserved: set[AxisRef]
-    later: list[tuple[int, int, Axes]]
+    """Axes that may split no dim."""
+    annotated: list[tuple[int, int, Axes]]
+    """The user priority of each annotated dim, the dim, and its axes."""
 
     def used(self) -> set[AxisRef]:
         return self.reserved.union(*self.axes)
+
+    def missing(self, dim: int, target: Axes) -> Iterable[AxisRef]:
+        """The axes that an open dim lacks of its target, up to the first that the value cannot have there."""
+        have = self.axes[dim]
+        if not self.open[dim] or len(target) <= len(have) or target[: len(have)] != have:
+            return ()
+        used = self.used()
+        return takewhile(lambda axis: axis not in used, target[len(have) :])
 
 
 @record
@@ -95,7 +121,9 @@ class Relation:
 
     def phase(self, level: Level) -> Level:
         """The first level on which a node does the same as on this one, unless it is an annotation."""
-        return 0 if self.level == 0 and not self.replicated else 1 if level == 2 else level
+        if self.level is Level.SIMPLE and not self.replicated:
+            return Level.SIMPLE
+        return Level.BATCH if level is Level.ANNOTATIONS else level
 
 
 def _looked_up(rule: FactorRule) -> Iterable[int]:
@@ -116,8 +144,8 @@ def relations_of(signature: Signature) -> tuple[Relation, ...]:
     shared = [f for f, n in counts.items() if n == ranked and rule.factors[f].kind is not FactorKind.WINDOW]
     batch = frozenset[int]() if opdef.has_no_batch else frozenset(shared)
     simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"
-    level: Level = 0 if simple else 3 if opdef.spreads_last else 1
-    others = [Relation(other, 3, frozenset()) for other in signature.spreading]
+    level = Level.SIMPLE if simple else Level.ALL if opdef.spreads_last else Level.BATCH
+    others = [Relation(other, Level.ALL, frozenset()) for other in signature.spreading]
     return (Relation(rule, level, batch), *others)
 
 
@@ -151,6 +179,20 @@ class Node:
         """Whether what its tensors spread depends only on its relation and on how they are split."""
         return not (self.prefix or self.annotates or self.relation.shares_dims or self.passes != "both")
 
+    def is_even(self, states: Mapping[Value, State]) -> bool:
+        """Whether the tensors have the same dims, split in the same way. Then there is nothing to spread."""
+        if not self.relation.is_plain or self.prefix:
+            return False
+        split = states[self.tensors[0]].axes
+        return all(states[v].axes == split for v in self.tensors[1:])
+
+    def how(self, value: Value, source: Value) -> str:
+        """How the node passes axes on to a tensor, in words."""
+        if self.op is None:
+            return self.what
+        is_backward = value in self.op.operands and source in self.op.results
+        return f"{self.what}, {'backward' if is_backward else 'forward'}"
+
     def phase(self, level: Level) -> Level:
         """The first level on which the node does the same as on this one."""
         return level if self.annotates else self.relation.phase(level)
@@ -159,7 +201,7 @@ class Node:
         """Whether a tensor does not propagate to the others."""
         if position > 1:
             return False
-        if position == 1 and self.annotates and level < 2:
+        if position == 1 and self.annotates and level < Level.ANNOTATIONS:
             return True
         return self.passes != "both" and self.passes != ("backward" if position else "forward")
 

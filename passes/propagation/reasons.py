@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef
 from ir.program import Program
 from ir.records import record
-
-Level = Literal[0, 1, 2, 3]
-
-LEVELS: tuple[tuple[Level, str], ...] = (
-    (0, "elementwise and layout ops"),
-    (1, "batch dims"),
-    (2, "backward through annotations"),
-    (3, "all factors"),
-)
 
 ValueId = tuple[str, str]
 """A value, by the names of its function and of itself. A function's results are named `-> name`."""
@@ -63,22 +53,6 @@ class Conflict:
     rule: str
     tensors: frozenset[ValueId]
     weighed: tuple[str, ...] = ()
-
-
-RULES = (
-    "a tensor goes before one that is gathered for no more bytes than the first is moved for",
-    "a dim that all tensors of the op share goes first",
-    "a tensor that does not repeat the elements of smaller ones goes first",
-    "more axes go first",
-    "the indices of a lookup go before the table",
-    "the larger tensor goes first",
-    "a dim that is not reduced later goes first",
-    "the earlier operand goes first",
-)
-"""The rules that settle conflicts, in order of precedence."""
-
-EARLIER = "it was settled before, by priorities, simpler ops or annotations"
-"""The explanation of conflicts that the rules would settle otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
