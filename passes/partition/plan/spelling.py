@@ -25,8 +25,19 @@ from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.spelling.cursor import Cursor
 from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.reshard import local_steps, moves, reductions, strided
-from passes.partition.reshard.steps import Step
+from passes.partition.reshard import strided
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Permute,
+    Reduce,
+    ReduceScatter,
+    Reorder,
+    Slice,
+    Spread,
+    Step,
+)
 from passes.partition.reshard.strided_sharding import Digit, StridedSharding
 from passes.partition.strategy import Strategy, WindowedEinsum
 
@@ -37,15 +48,15 @@ done."""
 Steps = Sequence[tuple[Step, ClosedSharding | StridedSharding]]
 
 _KINDS: Mapping[str, type[Any]] = {
-    "all_gather": moves.Gather,
-    "slice": local_steps.Slice,
-    "all_to_all": moves.AllToAll,
-    "collective_permute": moves.Permute,
-    "all_reduce": reductions.Reduce,
-    "reduce_scatter": reductions.ReduceScatter,
-    "make_partial": local_steps.MakePartial,
-    "spread": local_steps.Spread,
-    "reorder": moves.Reorder,
+    "all_gather": Gather,
+    "slice": Slice,
+    "all_to_all": AllToAll,
+    "collective_permute": Permute,
+    "all_reduce": Reduce,
+    "reduce_scatter": ReduceScatter,
+    "make_partial": MakePartial,
+    "spread": Spread,
+    "reorder": Reorder,
     "strided": strided.Strided,
     "rotate": strided.Rotate,
     "retile": strided.Retile,

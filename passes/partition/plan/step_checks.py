@@ -10,8 +10,19 @@ import numpy as np
 
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes, positions_along
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard import local_steps, moves, reductions, strided
-from passes.partition.reshard.steps import Step
+from passes.partition.reshard import strided
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Permute,
+    Reduce,
+    ReduceScatter,
+    Reorder,
+    Slice,
+    Spread,
+    Step,
+)
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding
 from passes.sub_axes import SubAxes
 
@@ -35,16 +46,16 @@ class StepChecks:
                 ends, is_cut = ((step.before, before), (step.after, after)), not isinstance(step, strided.Retile)
                 fits = all(self.is_tiling(shape, *end, is_cut=is_cut) for end in ends) and self.moves_digits(step)
                 return "" if fits else "its digits, or what is pending, are others"
-            case moves.Reorder(source, target):
+            case Reorder(source, target):
                 orders = getattr(before, "order", None), getattr(after, "order", None)
                 return "" if orders == (source, target) and before.axes == after.axes else "it changes the device order"
-            case moves.Permute():
+            case Permute():
                 return "" if self.changes_places(step, before, after) else "devices have other shards then"
             case _:
                 reached = self.reached(step, before)
                 return reached if isinstance(reached, str) else "" if is_same(reached, after) else "it leads elsewhere"
 
-    def changes_places(self, step: moves.Permute, before: AnySharding, after: AnySharding) -> bool:
+    def changes_places(self, step: Permute, before: AnySharding, after: AnySharding) -> bool:
         """Whether each device has the same shard in `after` as the device that it receives from has in `before`."""
         mesh, fine = self.mesh, self.sub_axes.primes.split
         if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
@@ -95,7 +106,7 @@ class StepChecks:
         permuted = after.with_axes(dict.fromkeys(after.places[a] for a in step.axes)).with_axes(left)
         if set(permuted.places.values()) != set(before.places.values()):
             return False
-        return self.changes_places(moves.Permute(step.target, step.source), before, permuted)
+        return self.changes_places(Permute(step.target, step.source), before, permuted)
 
     def reached(self, step: Step, before: AnySharding) -> AnySharding | str:
         """The sharding that a step without digits leads to, or why it cannot be taken. Digits are kept only if the step
@@ -121,22 +132,22 @@ class StepChecks:
             )
 
         match step:
-            case moves.Gather(dim, axes):
+            case Gather(dim, axes):
                 fault = leave(dim, axes)
-            case local_steps.Slice(dim, axes):
+            case Slice(dim, axes):
                 fault = enter(axes)
                 dims[dim] = (*dims[dim], *axes)
-            case moves.AllToAll(axes, source, target):
+            case AllToAll(axes, source, target):
                 fault = leave(source, axes)
                 dims[target] = (*dims[target], *axes)
-            case reductions.Reduce(axes, kind) | reductions.ReduceScatter(axes, kind):
+            case Reduce(axes, kind) | ReduceScatter(axes, kind):
                 is_pending = all(partial.get(a) == kind for a in fine(axes))
                 fault = "" if is_pending else f"no {kind} is pending over {spell(axes)}"
                 partial = {a: pending for a, pending in partial.items() if a not in fine(axes)}
-                if isinstance(step, reductions.ReduceScatter):
+                if isinstance(step, ReduceScatter):
                     dims[step.dim] = (*dims[step.dim], *axes)
-            case local_steps.MakePartial(axes, kind) | local_steps.Spread(axes, kind):
-                fault = leave(step.dim, axes) if isinstance(step, local_steps.Spread) else enter(axes)
+            case MakePartial(axes, kind) | Spread(axes, kind):
+                fault = leave(step.dim, axes) if isinstance(step, Spread) else enter(axes)
                 partial |= dict.fromkeys(fine(axes), kind)
             case _:
                 return "it is of another kind"

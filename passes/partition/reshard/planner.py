@@ -16,9 +16,8 @@ from passes.cost.machine import Machine
 from passes.cost.model import ROUNDING
 from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_sharding
 from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
-from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import AnySharding, ReshardPlan, Task
+from passes.partition.reshard.steps import AnySharding, Reorder, ReshardPlan, Task
 from passes.partition.reshard.strided import Retile
 from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes

@@ -14,10 +14,19 @@ from collections.abc import Iterator, Sequence
 from ir.mesh import Axes, DimAxes, axes_size
 from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse
 from passes.partition.reshard.bounds import Bounds
-from passes.partition.reshard.local_steps import MakePartial, Slice, Spread
-from passes.partition.reshard.moves import AllToAll, Gather, permutation
-from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import ReshardPlan, Step, Task
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Reduce,
+    ReduceScatter,
+    ReshardPlan,
+    Slice,
+    Spread,
+    Step,
+    Task,
+    permutation,
+)
 
 MAX_STATES = 60
 _GREED = 4

@@ -1,7 +1,7 @@
 """Steps of reshards, each a collective or a local rearrangement, and plans, which are sequences of steps.
 
-A step knows its collective and the axes of that, its cost, and how it is written. Each kind is in the file of its
-mechanism: `local_steps`, `reductions`, `moves`, `strided`.
+A step knows its collective and the axes of that, its cost, and how it is written. Those at any digits of dims are in
+`strided`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
-from ir.mesh import Axes, axes_size, merge_axes
-from ir.ops.reduction import zero_of
-from ir.program import Value
+from ir.mesh import Axes, DimAxes, Mesh, axes_size, merge_axes, without_minor
+from ir.ops.reduction import neutral_of, owner_reduction, zero_of
+from ir.program import DeviceOrder, Value
 from ir.records import record
-from ir.sharding import shard_size
+from ir.sharding import ReductionKind, shard_size
+from ir.types import DType, TensorType, s32
 from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds, memory_seconds, received_bytes
-from passes.partition.closed_sharding import ClosedSharding, is_aligned, local_bytes
+from passes.cost.model import communication_seconds, memory_seconds, received_bytes, reduction_in_parts
+from passes.partition.closed_sharding import ClosedSharding, device_orders, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange, exchange_seconds
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.shards import resize, splat
+from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
 from passes.sub_axes import SubAxes
 
 Cost = tuple[float, float]
@@ -161,6 +162,237 @@ def emit_step(step: Step, x: Value, to: Destination) -> Value:
     if 0 in local or 0 in x.shape:
         return splat(to.b, zero_of(x.dtype), x.type.with_shape(local))
     return step.write(x, to)
+
+
+# Without communication: a device keeps a part, or pads it with the identity of a reduction that is then pending.
+
+
+@record
+class Slice(Step):
+    """Each device keeps its part of a dim, which is then split over `axes` too, as the minor ones. No communication."""
+
+    dim: int
+    axes: Axes
+
+    def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
+        return is_aligned(shape[self.dim], before.axes[self.dim], self.axes)
+
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """Only what is kept is read."""
+        return memory_seconds(machine, 2 * after), 0.0
+
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, before, self.dim, self.axes, gather=False)
+
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, axes, chunk = self.dim, self.axes, to.after.local_shape(to.shape)[self.dim]
+        outer = without_minor(to.after.axes[dim], axes)
+        x = with_shards_of(to.b, x, dim, to.shape[dim], outer, chunk * axes_size(axes))
+        return take_shard(to.b, x, dim, _start(to.b, to.shape[dim], outer, axes, chunk), chunk)
+
+
+def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Value:
+    """Where the device's new shard begins within its old one."""
+    if not outer:
+        return shard_start(b, n, inner)
+    return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")
+
+
+@record
+class MakePartial(Step):
+    """One device of each group keeps the value, the others have the reduction's identity. No communication."""
+
+    axes: Axes
+    kind: ReductionKind
+
+    def write(self, x: Value, to: Destination) -> Value:
+        if self.kind not in ("sum", "prod"):
+            return x
+        index = shard_index(to.b, self.axes)
+        first = to.b.op("compare", index, splat(to.b, 0, index.type), name="first", direction="EQ")
+        return to.b.op("select", first, x, splat(to.b, neutral_of(self.kind, x.dtype), x.type), name=to.name)
+
+
+@record
+class Spread(Step):
+    """Each device's part of a dim is padded with the reduction's identity: the minor `axes` of the dim become partial.
+
+    No communication.
+    """
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
+        room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
+        start = to.b.op("multiply", shard_index(to.b, self.axes), splat(to.b, chunk, TensorType((), s32)), name="start")
+        x = put_shard(to.b, splat(to.b, neutral_of(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+        return resize(to.b, x, dim, to.after.local_shape(to.shape)[dim])
+
+
+# A pending reduction is done: on all devices, or scattered along a dim.
+
+
+@record
+class Reduce(Step):
+    """all_reduce of partial results."""
+
+    axes: Axes
+    kind: ReductionKind
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_reduce", self.axes
+
+    def sent(self, machine: Machine, nbytes: int) -> Sequence[tuple[str, int]]:
+        """A product is sent as other collectives, because no backend has one as a single call, for any element type."""
+        return reduction_in_parts(machine, self.axes, nbytes) if self.kind == "prod" else (("all_reduce", nbytes),)
+
+    def write(self, x: Value, to: Destination) -> Value:
+        return to.b.op("all_reduce", x, name=to.name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
+
+
+@record
+class ReduceScatter(Step):
+    """reduce_scatter of partial results along a dim, whose minor axes become `axes`."""
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "reduce_scatter", self.axes
+
+    def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
+        return padded_to_cut(shape, self.dim, self.axes, before, after)
+
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, before, self.dim, self.axes, gather=False)
+
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, axes = self.dim, self.axes
+        size = to.after.local_shape(to.shape)[dim] * axes_size(axes)
+        x = with_shards_of(to.b, x, dim, to.shape[dim], without_minor(to.after.axes[dim], axes), size)
+        return to.b.op(
+            "reduce_scatter", x, name=to.name, axes=merge_axes(axes), dim=dim, kind=_kind(self.kind, x.dtype)
+        )
+
+
+def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:
+    """The reduction for elements of that type. Types without a sum have another reduction that combines a part with
+    zeros."""
+    return owner_reduction(dtype) if kind == "sum" else kind
+
+
+# Shards, or parts of them, go to other devices: from dim to dim, or unchanged.
+
+
+@record
+class Gather(Step):
+    """all_gather of the minor `axes` of a dim."""
+
+    dim: int
+    axes: Axes
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_gather", self.axes
+
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, after, self.dim, self.axes, gather=True)
+
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, size = self.dim, to.after.local_shape(to.shape)[self.dim]
+        x = to.b.op("all_gather", x, name=to.name, axes=merge_axes(self.axes), dim=dim)
+        return with_shards_of(to.b, x, dim, to.shape[dim], to.after.axes[dim], size)
+
+
+@record
+class AllToAll(Step):
+    """The minor `axes` of dim `source` become the minor axes of dim `target`."""
+
+    axes: Axes
+    source: int
+    target: int
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_to_all", self.axes
+
+    def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
+        return padded_to_cut(shape, self.target, self.axes, before, after)
+
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        gathered = shift_seconds(task, after, self.source, self.axes, gather=True)
+        return gathered + shift_seconds(task, before, self.target, self.axes, gather=False)
+
+    def write(self, x: Value, to: Destination) -> Value:
+        source, target, local = self.source, self.target, to.after.local_shape(to.shape)
+        outer = without_minor(to.after.axes[target], self.axes)
+        x = with_shards_of(to.b, x, target, to.shape[target], outer, local[target] * axes_size(self.axes))
+        x = to.b.op("all_to_all", x, name=to.name, axes=merge_axes(self.axes), split=target, concat=source)
+        return with_shards_of(to.b, x, source, to.shape[source], to.after.axes[source], local[source])
+
+
+@record
+class Permute(Step):
+    """collective_permute of whole shards. Position p of order `target` receives from the same position of `source`."""
+
+    target: Axes
+    source: Axes
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "collective_permute", self.target
+
+    def write(self, x: Value, to: Destination) -> Value:
+        target, source = (DeviceOrder(to.sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
+        return to.b.op("collective_permute", x, name=to.name, target=target, source=source)
+
+
+def permutation(source: DimAxes, target: DimAxes) -> Permute:
+    """The collective_permute between two shardings with the same shards over other axes.
+
+    Axes that only one of the two shardings uses index copies in the other; they are paired so that every device takes
+    part.
+    """
+    before, after = [a for d in source for a in d], [a for d in target for a in d]
+    return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
+
+
+@record
+class Reorder(Step):
+    """collective_permute between the device orders of two meshes; None is the default mesh."""
+
+    source: Mesh | None
+    target: Mesh | None
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "collective_permute", self.other.whole_axes()
+
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """The cost of sending whole shards to other devices."""
+        kind, axes = self.communication
+        return communication_seconds(machine, kind, axes, before), received_bytes(kind, axes_size(axes), before)
+
+    @property
+    def other(self) -> Mesh:
+        """The mesh that is not the default one."""
+        mesh = self.source or self.target
+        assert mesh is not None
+        return mesh
+
+    def write(self, x: Value, to: Destination) -> Value:
+        home, away = device_orders(to.sub_axes, self.other)
+        target, source = (home, away) if self.target is None else (away, home)
+        return to.b.op("collective_permute", x, name=to.name, target=target, source=source)
+
+
+# Shards of other sizes: boundaries that do not tile one another shift before or after a step.
 
 
 def shift_seconds(task: Task, sharding: ClosedSharding, dim: int, inner: Axes, *, gather: bool) -> float:

@@ -28,10 +28,19 @@ from dataclasses import dataclass, field
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import ReductionKind
 from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.reshard.local_steps import MakePartial, Slice
-from passes.partition.reshard.moves import AllToAll, Gather, permutation
-from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import Cost, ReshardPlan, Step, Task
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Cost,
+    Gather,
+    MakePartial,
+    Reduce,
+    ReduceScatter,
+    ReshardPlan,
+    Slice,
+    Step,
+    Task,
+    permutation,
+)
 from passes.partition.reshard.strided import Retile, Rotate, Strided, StridedKind
 from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
 

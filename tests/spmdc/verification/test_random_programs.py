@@ -23,8 +23,7 @@ from ir.program import Program, Value, all_ops
 from ir.types import DTYPES, DType, TensorType, s32, u8
 from passes.partition.exchange import box_exchange as exchange
 from passes.partition.exchange.affine import Affine
-from passes.partition.reshard.reductions import Reduce
-from passes.partition.reshard.steps import Destination, Step
+from passes.partition.reshard.steps import Destination, Reduce, Step
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, inputs_for, programs
 
 

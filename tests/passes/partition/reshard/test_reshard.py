@@ -27,12 +27,9 @@ from passes.partition.options import PartitionOptions
 from passes.partition.plan.functions import plan_program
 from passes.partition.plan.planner import Planner
 from passes.partition.reshard import sweep
-from passes.partition.reshard.local_steps import Slice
-from passes.partition.reshard.moves import AllToAll, Gather, Permute
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.reductions import Reduce, ReduceScatter
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import Step, Task
+from passes.partition.reshard.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step, Task
 from passes.partition.reshard.sweep import direct_plan
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes
