@@ -1,15 +1,18 @@
-"""The sharding of a local value: a closed sharding, in a compact form over the sub-axes of the program's mesh."""
+"""The sharding of a local value: a closed sharding, in a compact form over the sub-axes of the program's mesh, by which
+the planner compares them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
+from ir.manual import Manual
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
-from ir.program import DeviceOrder, Value
+from ir.program import DeviceOrder, Result, Value
 from ir.records import record
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
+from ir.types import TensorType
 from passes.sub_axes import SubAxes
 
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
@@ -120,6 +123,72 @@ def merged_sharding(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> Close
     kinds = [kind for _, kind in partial[:1]]
     dims = tuple(sub_axes.split(merge_axes(dim)) for dim in axes)
     return ClosedSharding(dims, tuple((a, kind) for kind in kinds for a in sub_axes.split(pending)))
+
+
+class Shardings:
+    """The shardings of one program, on one mesh."""
+
+    def __init__(self, mesh: Mesh, sub_axes: SubAxes) -> None:
+        self.mesh = mesh
+        self.sub_axes = sub_axes
+        self._closed: dict[int, tuple[Sharding, ClosedSharding]] = {}
+        """The closed forms by the ids of shardings, which values share."""
+        self._spelled: dict[ClosedSharding, Sharding] = {}
+        self._propagated: dict[Value, ClosedSharding] = {}
+
+    def propagated(self, value: Value) -> ClosedSharding:
+        """The sharding that propagation gave a value."""
+        found = self._propagated.get(value)
+        if found is None:
+            found = self._propagated[value] = self.closed(value.sharding, value.type)
+        return found
+
+    def put(self, shardings: Iterable[tuple[Value, ClosedSharding]]) -> None:
+        """Gives these values these shardings instead of the propagated ones."""
+        self._propagated.update(shardings)
+
+    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; replicated if there is none."""
+        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
+
+    def closed(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
+        """The compact form of a sharding; replicated if there is none."""
+        if sharding is None:
+            return closed_sharding_of(self.or_replicated(None, type), self.sub_axes)
+        _, found = self._closed.get(id(sharding), (sharding, None))
+        if found is None:
+            found = closed_sharding_of(sharding, self.sub_axes)
+            self._closed[id(sharding)] = sharding, found
+        return found
+
+    def spelled(self, sharding: ClosedSharding) -> Sharding:
+        """The sharding in the form that values of the plan have."""
+        found = self._spelled.get(sharding)
+        if found is None:
+            found = self._spelled[sharding] = sharding_of(sharding, self.sub_axes)
+        return found
+
+
+class PlanShardings(Shardings):
+    """The shardings of the values of a plan. Inside manual regions these are along the free axes."""
+
+    def __init__(self, sub_axes: SubAxes) -> None:
+        super().__init__(sub_axes.mesh, sub_axes)
+        self.inside: dict[Value, ClosedSharding] = {}
+        """The shardings of manual regions' parameters, as they are inside."""
+
+    def of(self, value: Value | Result) -> ClosedSharding:
+        """The sharding of a value; replicated if it has none."""
+        if self.inside and isinstance(value, Value) and value in self.inside:
+            return self.inside[value]
+        return self.closed(value.sharding, value.type)
+
+
+def inside_sharding(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
+    """The sharding over the free axes of a value that crosses the boundary of a manual region, from its sharding around
+    the region."""
+    dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
+    return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
 
 
 def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:

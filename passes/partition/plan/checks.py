@@ -14,8 +14,7 @@ from ir.ops.control import is_manual
 from ir.ops.declaration import ControlKind, factor_letter
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
-from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
+from passes.partition.closed_sharding import ClosedSharding, Partial, PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
 from passes.partition.plan.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
 from passes.partition.plan.step_checks import AnySharding, StepChecks, is_same

@@ -18,7 +18,7 @@ from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops, all_regions
 from ir.types import f32
 from passes.cost.machine import Machine
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, Shardings
 from passes.partition.plan.pending_reductions import (
     added_to,
     never_pending,
@@ -27,7 +27,6 @@ from passes.partition.plan.pending_reductions import (
     sums_over_devices,
     wanted_whole,
 )
-from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.wanted_by_users import Want, wanted_alike, wanted_by_users

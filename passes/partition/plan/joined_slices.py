@@ -21,8 +21,8 @@ from ir.program import Op, Program, Value, all_ops, values_within
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
+from passes.partition.closed_sharding import Shardings
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.reshard.planner import Resharder

@@ -14,13 +14,12 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.manual import Manual, region_axes
 from ir.mesh import Axes
-from ir.program import Op, Result, Value
+from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, is_aligned
+from passes.partition.closed_sharding import ClosedSharding, is_aligned
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.planner import Planner, partitions_region
-from passes.sub_axes import SubAxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +54,6 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         results.append(p.values.reshard_to(returned, crossing.inside, op.span, cause))
         outs.append((result, crossing.outside))
     p.add_whole(b, op, operands, outs, regions=(inner.region(*results),))
-
-
-def inside_sharding(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
-    """The sharding over the free axes of a value that crosses the boundary, from its sharding around the region."""
-    dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
-    return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
-
-
-class PlanShardings:
-    """The shardings of the values of a plan. Inside manual regions these are along the free axes."""
-
-    def __init__(self, sub_axes: SubAxes) -> None:
-        self.sub_axes = sub_axes
-        self.inside: dict[Value, ClosedSharding] = {}
-        """The shardings of manual regions' parameters, as they are inside."""
-        self._known: dict[int, ClosedSharding] = {}
-        """The closed forms of shardings, by id: the values of a plan share sharding objects."""
-
-    def of(self, value: Value | Result) -> ClosedSharding:
-        """The sharding of a value; replicated if it has none."""
-        if self.inside and isinstance(value, Value) and value in self.inside:
-            return self.inside[value]
-        if value.sharding is None:
-            return ClosedSharding.replicated(value.type.rank)
-        found = self._known.get(id(value.sharding))
-        if found is None:
-            found = self._known[id(value.sharding)] = closed_sharding_of(value.sharding, self.sub_axes)
-        return found
 
 
 def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:

@@ -18,7 +18,7 @@ from ir.manual import axes_of_regions
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Region, Value
 from ir.registry import Registry
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, Shardings
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.decisions import Decide, Decisions, Situation
 from passes.partition.plan.draft import Draft
@@ -33,7 +33,6 @@ from passes.partition.plan.recompute import (
     spared_without,
     way_to_recompute,
 )
-from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.sides import Origin
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.values import Values

@@ -21,9 +21,8 @@ from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Attr, Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
 from passes.partition.context import Callers, OpContext
-from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.spelling import Spelled, Steps, read_steps, read_strategy
 from passes.partition.registry import partitioning_of
