@@ -28,6 +28,7 @@ from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard import strided
 from passes.partition.reshard.steps import (
     AllToAll,
+    AnySharding,
     Gather,
     MakePartial,
     Permute,
@@ -37,6 +38,7 @@ from passes.partition.reshard.steps import (
     Slice,
     Spread,
     Step,
+    Steps,
 )
 from passes.partition.reshard.strided_sharding import Digit, StridedSharding
 from passes.partition.strategy import Strategy, WindowedEinsum
@@ -44,8 +46,6 @@ from passes.partition.strategy import Strategy, WindowedEinsum
 IDENTITY = "identity"
 """The steps of a reshard to partial of a value whose elements are all the identity of the reduction: nothing is
 done."""
-
-Steps = Sequence[tuple[Step, ClosedSharding | StridedSharding]]
 
 _KINDS: Mapping[str, type[Any]] = {
     "all_gather": Gather,
@@ -114,7 +114,7 @@ def _axes(mesh: Mesh, axes: Axes) -> str:
     return mesh.spell(axes[0]) if len(axes) == 1 else f"({', '.join(map(mesh.spell, axes))})"
 
 
-def _spell_sharding(mesh: Mesh, sharding: ClosedSharding | StridedSharding) -> str:
+def _spell_sharding(mesh: Mesh, sharding: AnySharding) -> str:
     def digit(d: Digit) -> str:
         return f"{d.size}@{mesh.spell(d.axis)}" if d.axis is not None else str(d.size)
 
@@ -217,7 +217,7 @@ class _Reader:
         return WindowedEinsum(factor, axes, rotating)
 
     def steps(self) -> Steps:
-        found: list[tuple[Step, ClosedSharding | StridedSharding]] = []
+        found: list[tuple[Step, AnySharding]] = []
         while not found or self.cursor.accept(";"):
             kind = _KINDS[self.word(*_KINDS)]
             step: Step = kind(*(_READERS[str(f.type)](self) for f in fields(kind)))
@@ -226,7 +226,7 @@ class _Reader:
         self.cursor.end()
         return tuple(found)
 
-    def closed_sharding(self) -> ClosedSharding | StridedSharding:
+    def closed_sharding(self) -> AnySharding:
         cursor = self.cursor
         if not cursor.accept("["):
             return self.strided()

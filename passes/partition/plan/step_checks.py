@@ -13,6 +13,7 @@ from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard import strided
 from passes.partition.reshard.steps import (
     AllToAll,
+    AnySharding,
     Gather,
     MakePartial,
     Permute,
@@ -25,8 +26,6 @@ from passes.partition.reshard.steps import (
 )
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding
 from passes.sub_axes import SubAxes
-
-AnySharding = ClosedSharding | StridedSharding
 
 
 @dataclass(frozen=True)

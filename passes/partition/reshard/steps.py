@@ -116,11 +116,15 @@ class Step(ABC):
         """The shard after the step, from the shard `x` before it."""
 
 
+Steps = Sequence[tuple[Step, AnySharding]]
+"""Steps with the shardings that they lead to."""
+
+
 @record
 class ReshardPlan:
-    """Steps with the shardings that they lead to, their total time, and the bytes that the worst device receives."""
+    """Steps, their total time, and the bytes that the worst device receives."""
 
-    steps: tuple[tuple[Step, AnySharding], ...] = ()
+    steps: Steps = ()
     seconds: float = 0.0
     received: float = 0.0
 
@@ -139,7 +143,7 @@ def emit_steps(
     x: Value,
     shape: Sequence[int],
     before: AnySharding,
-    steps: Sequence[tuple[Step, AnySharding]],
+    steps: Steps,
     sub_axes: SubAxes,
     name: str,
     cause: Cause,
