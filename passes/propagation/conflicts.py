@@ -6,6 +6,7 @@ Claims are ordered by `precedence`, and an axis splits the factor that is the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import FactorKind
@@ -17,8 +18,14 @@ from passes.propagation.reasons import Conflict, ValueId
 from passes.propagation.survival import made_along
 from passes.propagation.traffic import local_bytes
 
-Claim = tuple[int, int, Axes]
-"""A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
+
+class Claim(NamedTuple):
+    """A tensor of a node, by position, a factor, and the axes that the tensor claims for the factor."""
+
+    position: int
+    factor: int
+    axes: Axes
+
 
 RULES = (
     "a tensor goes before one that is gathered for no more bytes than the first is moved for",
@@ -125,34 +132,33 @@ def _lost(
         (value, side, graph.states[value].axes) for value, side in zip(node.tensors, node.relation.sides, strict=True)
     ]
     claims = [
-        (i, *claim)
-        for i, (_, side, axes) in enumerate(sides)
-        for claim in factors_of_dims(node.relation.rule, side, axes).items()
+        Claim(i, f, axes)
+        for i, (_, side, split) in enumerate(sides)
+        for f, axes in factors_of_dims(node.relation.rule, side, split).items()
     ]
     if len({axes for _, _, axes in claims}) < 2 and len({f for _, f, _ in claims}) < 2:
         return
     key = precedence(graph, node, claims)
-    held = {claim[1:] for claim in claims if claim[0] >= node.relation.given}
+    held = {(f, axes) for position, f, axes in claims if position >= node.relation.given}
 
     def named(claim: Claim) -> tuple[ValueId, int]:
-        value, side, _ = sides[claim[0]]
-        return names[value], next(dim for dim, factors in enumerate(side) if claim[1] in factors)
+        value, side, _ = sides[claim.position]
+        return names[value], next(dim for dim, factors in enumerate(side) if claim.factor in factors)
 
     tensors = frozenset(names[value] for value in node.tensors)
     winners: list[Claim] = []
-    for claim in sorted(claims, key=lambda claim: (claim[1:] not in held, key(claim), claim[1])):
+    for claim in sorted(claims, key=lambda claim: (claim[1:] not in held, key(claim), claim.factor)):
         winner = next((other for other in winners if _clash(other, claim)), None)
         if winner is None:
             winners.append(claim)
         else:
-            rule = _rule(key(winner), key(claim))
-            sides_of_it = winner[2], named(winner), claim[2], named(claim)
-            yield Conflict(node.op.name, node.op.span, *sides_of_it, rule, tensors, compared)
+            both = winner.axes, named(winner), claim.axes, named(claim)
+            yield Conflict(node.op.name, node.op.span, *both, _rule(key(winner), key(claim)), tensors, compared)
 
 
 def _clash(a: Claim, b: Claim) -> bool:
     """Whether two claims are for other axes of one factor, or for one axis on two factors."""
-    return a[2] != b[2] if a[1] == b[1] else not set(a[2]).isdisjoint(b[2])
+    return a.axes != b.axes if a.factor == b.factor else not set(a.axes).isdisjoint(b.axes)
 
 
 def _rule(first: tuple[int, ...], second: tuple[int, ...]) -> str:

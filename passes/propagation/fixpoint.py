@@ -121,18 +121,17 @@ class Fixpoint:
 
     def _is_more(self, node: Node, target: Target) -> bool:
         """Whether the target splits the tensor further in some dim."""
-        have = self.graph.states[node.tensors[target[0]]].axes
-        return any(len(axes) > len(old) for axes, old in zip(target[1], have, strict=True))
+        have = self.graph.states[node.tensors[target.position]].axes
+        return any(len(axes) > len(old) for axes, old in zip(target.split, have, strict=True))
 
     def _extend(self, node: Node, target: Target) -> bool:
         """Splits a tensor of the node further, towards the target. Returns whether it got new axes; then the value's
         other nodes are visited again."""
-        position, split, wanted = target
-        value, before = node.tensors[position], len(self._learned)
+        value, before = node.tensors[target.position], len(self._learned)
         state = self.graph.states[value]
-        for dim, axes in enumerate(split):
+        for dim, axes in enumerate(target.split):
             for axis in state.missing(dim, axes):
-                self._learn(self._reason(node, value, dim, axis, wanted))
+                self._learn(self._reason(node, value, dim, axis, target.wanted))
         if len(self._learned) == before:
             return False
         for neighbour in self._wake(value):
@@ -166,7 +165,7 @@ class Fixpoint:
         """Splits a tensor of the node over the wanted axes, and propagates that. Returns what was added."""
         self._learned = []
         split = target_of(node, position, wanted)
-        if split is not None and self._extend(node, (position, split, wanted)):
+        if split is not None and self._extend(node, Target(position, split, wanted)):
             self._drain()
         learned, self._learned = self._learned, []
         return learned

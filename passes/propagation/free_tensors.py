@@ -49,7 +49,7 @@ class FreeTensors:
         if is_result:
             mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
         claims = claims_at(self.graph, node, self.fixpoint.level)
-        yield settle(in_order(self.graph, node, [claim for claim in claims if claim[1] in mine]))[0]
+        yield settle(in_order(self.graph, node, [claim for claim in claims if claim.factor in mine]))[0]
         if is_result and self.beside:
             yield from self._beside(node, position)
 
@@ -61,14 +61,15 @@ class FreeTensors:
         tensor, state = relation.sides[position], self.graph.states[node.tensors[position]]
         split, used = factors_of_dims(rule, tensor, node.axes(position, state)), state.used()
         claims = claims_at(self.graph, node, self.fixpoint.level)
-        reduced = [c for c in claims if c[0] < relation.given and rule.factors[c[1]].kind is FactorKind.REDUCTION]
+        reduced = [
+            c for c in claims if c.position < relation.given and rule.factors[c.factor].kind is FactorKind.REDUCTION
+        ]
         for operand, f, axis in [(operand, f, axis) for operand, f, axes in reduced for axis in axes]:
             if axis in used or not any(g != f and axis in others for _, g, others in claims):
                 continue
-            for g in sorted(_alone(tensor) & _alone(relation.sides[operand])):
-                wanted = (*split.get(g, ()), axis)
-                if rule.factors[g].size % axes_size(wanted) == 0:
-                    yield {g: (wanted, operand)}
+            both = sorted(_alone(tensor) & _alone(relation.sides[operand]))
+            wanted = [(g, (*split.get(g, ()), axis)) for g in both]
+            yield from ({g: (axes, operand)} for g, axes in wanted if rule.factors[g].size % axes_size(axes) == 0)
 
     def _split_first(self, node: Node, position: int, ways: Sequence[FactorAxes]) -> None:
         """Splits a tensor in the first way that saves enough. Axes of ways that do not are not tried again for the same

@@ -6,6 +6,7 @@ Nothing is changed here. `find_step` is a function of the node, the shardings so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size
 from ir.records import record
@@ -17,8 +18,13 @@ from passes.propagation.nodes import Level, Node
 FactorAxes = Mapping[int, tuple[Axes, int]]
 """For each factor of a node the axes that it should be split over, with the position of the tensor that claims them."""
 
-Target = tuple[int, DimAxes, FactorAxes]
-"""A tensor of a node, by position, the split that it should have, and what that follows from."""
+
+class Target(NamedTuple):
+    """A tensor of a node, by position, the split that it should have, and what that follows from."""
+
+    position: int
+    split: DimAxes
+    wanted: FactorAxes
 
 
 @record
@@ -51,7 +57,7 @@ def find_step(graph: PropagationGraph, node: Node, level: Level) -> Step:
     of_results = of_operands
     looked_up = node.relation.looked_up
     if looked_up and of_operands:
-        of_results, others_contested = settle(in_order(graph, node, [c for c in ordered if c[1] not in looked_up]))
+        of_results, others_contested = settle(in_order(graph, node, [c for c in ordered if c.factor not in looked_up]))
         is_contested = is_contested or others_contested
     targets = list(_targets(node, of_operands, of_results)) if of_operands else ()
     is_undisputed = have_one_factor_each(claims) and _agree(ordered)
@@ -65,7 +71,7 @@ def claims_at(graph: PropagationGraph, node: Node, level: Level) -> list[Claim]:
     for position, split in _shardings(graph, node, level):
         left_out = () if level is Level.ALL and position < relation.given else relation.replicated
         found = factors_of_dims(relation.rule, relation.sides[position], split)
-        claims.extend([(position, f, axes) for f, axes in found.items() if f not in left_out])
+        claims.extend([Claim(position, f, axes) for f, axes in found.items() if f not in left_out])
     return claims
 
 
@@ -86,7 +92,7 @@ def _shardings(graph: PropagationGraph, node: Node, level: Level) -> Iterator[tu
 
 def _of_batch(graph: PropagationGraph, node: Node, claims: list[Claim]) -> tuple[list[Claim], bool]:
     """The claims for batch dims, without those that yield to others, and whether any claim yields."""
-    batch = [claim for claim in claims if claim[1] in node.relation.batch]
+    batch = [claim for claim in claims if claim.factor in node.relation.batch]
     lighter = outweighed(graph, node, claims) if 0 < len(batch) < len(claims) else ()
     return [claim for claim in batch if claim not in lighter], bool(lighter)
 
@@ -127,7 +133,7 @@ def _targets(node: Node, of_operands: FactorAxes, of_results: FactorAxes) -> Ite
         wanted = of_operands if position < node.relation.given else of_results
         target = target_of(node, position, wanted)
         if target is not None:
-            yield position, target, wanted
+            yield Target(position, target, wanted)
 
 
 def target_of(node: Node, position: int, wanted: FactorAxes) -> DimAxes | None:

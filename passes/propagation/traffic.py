@@ -84,10 +84,11 @@ def repeating(nodes: Sequence[Node]) -> frozenset[Value]:
         if node.op is None or len(node.op.results) != 1:
             continue
         opdef, result = OPS[node.op.name], node.op.result
-        if opdef.made_anywhere or opdef.keeps_dims or opdef.family == "elementwise":
-            size = sum(made_of.get(v, v.type.size) for v in set(node.op.operands))
-            if size < result.type.size:
-                made_of[result] = size
+        if not (opdef.made_anywhere or opdef.keeps_dims or opdef.family == "elementwise"):
+            continue
+        size = sum(made_of.get(v, v.type.size) for v in set(node.op.operands))
+        if size < result.type.size:
+            made_of[result] = size
     return frozenset(made_of)
 
 
