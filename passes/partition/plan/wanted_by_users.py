@@ -118,11 +118,12 @@ def _want_of(user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingO
 def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
     """The sharding of an operand with which an op's result is as wanted; along what the result does not have, its own
     sharding."""
+    made = {f for dim in rule.results[0] for f in dim}
     factors = factors_of_dims(rule, rule.results[0], wanted.axes)
     used = {a for axes in factors.values() for a in axes}
     for f, axes in factors_of_dims(rule, rule.operands[position], own.axes).items():
-        if used.isdisjoint(axes):
-            factors.setdefault(f, axes)
+        if f not in made and used.isdisjoint(axes):
+            factors[f] = axes
     dims = dims_of_factors(rule, rule.operands[position], factors)
     return own if dims is None else ClosedSharding(dims)
 
