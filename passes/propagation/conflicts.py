@@ -86,16 +86,17 @@ def outweighed(graph: PropagationGraph, node: Node, claims: Collection[Claim]) -
     """
     if node.op is None or have_one_factor_each(claims):
         return ()
-    moved: dict[AxisRef, list[tuple[int, float]]] = {}
+    moved: dict[AxisRef, dict[int, float]] = {}
     for f, axis, value in [(f, axis, node.tensors[i]) for i, f, axes in claims for axis in axes]:
         if value not in graph.repeating:
-            moved.setdefault(axis, []).append((f, local_bytes(value, graph.states[value])))
+            largest = moved.setdefault(axis, {})
+            largest[f] = max(largest.get(f, 0.0), local_bytes(value, graph.states[value]))
 
     def is_outweighed(claim: Claim) -> bool:
         position, f, axes = claim
         if position in node.relation.indices:
             return False
-        others = [[nbytes for g, nbytes in moved.get(axis, ()) if g != f] for axis in axes]
+        others = [[nbytes for g, nbytes in moved.get(axis, {}).items() if g != f] for axis in axes]
         lost = next((i for i, found in enumerate(others) if found), None)
         if lost is None:
             return False
