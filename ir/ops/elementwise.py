@@ -184,6 +184,11 @@ declare(
 declare("clamp", "elementwise", 3, _infer_clamp, pointwise, unclaimed=(MONOTONE,))
 
 
+def is_conversion(op: Op) -> bool:
+    """Whether the op returns the elements of its operand in another type."""
+    return op.name == "convert"
+
+
 def _infer_convert(types: Types, attrs: Attrs) -> Types:
     dtype = attrs["dtype"]
     assert isinstance(dtype, DType)

@@ -101,8 +101,8 @@ def _rows(w: FunctionWriter, loop: Loop, iterations: int) -> dict[Op, _Row]:
 
 
 def _in_place_of_rows(body: Region, rows: Mapping[Op, _Row], parts: Mapping[_Row, str]) -> dict[Op, str]:
-    """The replacements of the slices, and of reshapes of these to one dim less: the row as it is scanned, which the
-    backward pass then need not keep."""
+    """The replacements of the slices, and of reshapes of these to one dim less: the row as it is scanned, of which JAX
+    keeps no copy for the backward pass. Rows that are moved further are taken again (`passes.optimize.rows_again`)."""
     texts = {op: f"{parts[row]}[None]" for op, row in rows.items()}
     of = {op.result: row for op, row in rows.items()}
     for op in _flat(body):

@@ -27,6 +27,7 @@ from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.rows_again import take_rows_again
 from passes.propagation.manual_contexts import one_context_each
 from spmdc.arguments import names_of, program_of
 from spmdc.frontends.jax.annotations import annotated, annotating
@@ -214,7 +215,7 @@ def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool
     names = ([plan.result.name] if with_value else []) + [f"d_{p.name}" for p in moved]
     with_meshes = replace(imported, meshes=program.meshes)
     placed = annotate(with_meshes, annotations, returned)
-    placed = eliminate_dead_code(eliminate_common_subexpressions(placed))
+    placed = eliminate_dead_code(eliminate_common_subexpressions(take_rows_again(placed)))
     main = placed.main
     results = tuple(replace(r, name=name) for r, name in zip(main.results, names, strict=True))
     functions = {**placed.functions, placed.entry: replace(main, results=results)}
