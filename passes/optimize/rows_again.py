@@ -39,27 +39,41 @@ def take_rows_again(program: Program) -> Program:
     iteration. The stacks are still there, unused."""
     uses = uses_of(program)
     loops = [(op, _loop(op, uses)) for op in all_ops(program) if is_loop(op)]
-    on_devices = any(mesh.size > 1 for mesh in program.meshes)
-    stacks = {v: s for op, loop in loops for v, s in _stacks(op, loop) if not on_devices or _stays(s.ops)}
-    if not stacks:
+    stacks: dict[Value, _Stack] = {}
+    for op, loop in reversed(loops):
+        stacks.update(_stacks(op, loop, stacks))
+    if any(mesh.size > 1 for mesh in program.meshes):
+        stacks = {v: stack for v, stack in stacks.items() if _stays(stack.ops)}
+    reads = _reads([loop for _, loop in loops], stacks, uses)
+    if not reads:
         return program
-    reads = {op: stack for _, loop in loops for op, stack in _reads(loop, stacks)}
-    kept = {v for v in stacks if uses.given.get(v) or any(op not in reads for op in uses.users.get(v, ()))}
-    reads = {op: stack for op, stack in reads.items() if op.operands[0] not in kept}
     functions = {name: _Rewriter(f, reads).function() for name, f in program.functions.items()}
-    return with_parts(program, functions=functions)
+    return take_rows_again(with_parts(program, functions=functions))  # What makes a row may read other stacks.
 
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """What a loop keeps of each of its iterations. `ops` make the `update`, which is a row with a dim of size 1 in
-    front, of the loop's `counter` and of values around the loop. If the last of them only adds that dim, `row` is what
-    it is added to."""
+    """What a loop keeps of each of its iterations, or loops inside of one another of each of theirs. `ops` make the
+    `update`, which is a row with a dim of size 1 in front, of the loops' `counters`, from the outermost inwards, and of
+    values around the loops. If the last of them only adds that dim, `row` is what it is added to."""
 
     update: Value
-    counter: Value
+    counters: tuple[Value, ...]
     ops: Sequence[Op]
     row: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read of a stack, in the iterations at `places` of as many loops as these are."""
+
+    kept: Value
+    stack: _Stack
+    places: tuple[Value, ...]
+
+    @property
+    def is_of_row(self) -> bool:
+        return len(self.places) == len(self.stack.counters)
 
 
 def _loop(op: Op, uses: Uses) -> Loop:
@@ -67,8 +81,8 @@ def _loop(op: Op, uses: Uses) -> Loop:
     return Loop(op.operands, condition, body, lambda v: constant_value(uses.makers.get(v)))
 
 
-def _stacks(op: Op, loop: Loop) -> Iterator[tuple[Value, _Stack]]:
-    """The results of a loop that have a row for each iteration, which the loop only moves."""
+def _stacks(op: Op, loop: Loop, inside: Mapping[Value, _Stack]) -> Iterator[tuple[Value, _Stack]]:
+    """The results of a loop that have a row for each iteration, which the loop, or one inside of it, only moves."""
     iterations, body = loop.trip_count(), loop.body
     makers = {v: each for each in body.ops for v in each.results}
     for param, result, kept in zip(body.params, body.results, op.results, strict=True) if iterations else ():
@@ -78,12 +92,15 @@ def _stacks(op: Op, loop: Loop) -> Iterator[tuple[Value, _Stack]]:
         _, update, place, *_ = write.operands
         if param.shape[0] != iterations or update.shape != (1, *param.shape[1:]) or place not in body.params:
             continue
-        needed = frozenset(reached([update], lambda v: makers[v].operands if v in makers and _moves(makers[v]) else ()))
+        row = _row(makers.get(update))
+        inner = inside.get(row) if row is not None else None
+        own = _Stack(update, (), (), row) if inner is None else inner
+        first = [own.update, *(v for each in own.ops for v in each.operands)]
+        needed = frozenset(reached(first, lambda v: makers[v].operands if v in makers and _moves(makers[v]) else ()))
         ops = [each for each in body.ops if not needed.isdisjoint(each.results)]
         is_counter = loop.counter(body.params.index(place)) == Counter(0, 1)
         if is_counter and needed.isdisjoint({*body.params} - {place}) and all(map(_moves, ops)):
-            row = next((each.operands[0] for each in ops[-1:] if _adds_a_dim(each)), None)
-            yield kept, _Stack(update, place, ops, row)
+            yield kept, replace(own, counters=(place, *own.counters), ops=(*ops, *own.ops))
 
 
 def _moves(op: Op) -> bool:
@@ -96,10 +113,13 @@ def _moves(op: Op) -> bool:
     return is_conversion(op) or (declared.sources(op) == (0,) and declared.role in _MOVES)
 
 
-def _adds_a_dim(op: Op) -> bool:
-    """Whether the op only adds a dim of size 1 in front."""
-    is_of_row = is_repetition(op) and op.result.shape == (1, *op.operands[0].shape)
-    return is_of_row and ints_attr(op.attrs, "dims") == tuple(range(1, op.result.type.rank))
+def _row(update: Op | None) -> Value | None:
+    """The operand of an op that only adds a dim of size 1 in front."""
+    if update is None or not is_repetition(update):
+        return None
+    (row,) = update.operands
+    is_added = ints_attr(update.attrs, "dims") == tuple(range(1, update.result.type.rank))
+    return row if is_added and update.result.shape == (1, *row.shape) else None
 
 
 def _stays(ops: Iterable[Op]) -> bool:
@@ -110,7 +130,7 @@ def _stays(ops: Iterable[Op]) -> bool:
     for op in ops:
         if not op.operands or not op.operands[0].shape:
             continue
-        if OPS[op.name].role is InKernels.TRANSPOSITION:
+        if OPS[op.name].role is InKernels.TRANSPOSITION or (op.result.sharding is not None and not is_annotation(op)):
             return False
         source = op.operands[0]
         split = made[source] if source in made else _annotated(source)
@@ -155,23 +175,43 @@ def _moved(op: Op, split: DimAxes) -> DimAxes | None:
     return after if is_whole and all(rule.factors[f].kind is FactorKind.PARALLEL for f in axes) else None
 
 
-def _reads(loop: Loop, stacks: Mapping[Value, _Stack]) -> Iterator[tuple[Op, _Stack]]:
-    """The ops of a loop that read the row of an iteration."""
-    iterations = loop.trip_count() or 0
-    for op in loop.body.ops if iterations else ():
-        stack = stacks.get(op.operands[0]) if op.name == "dynamic_slice" else None
-        if stack is None or op.result.type != stack.update.type or op.operands[1].type != stack.counter.type:
-            continue
-        place = loop.counted(op.operands[1], iterations)
-        ends = (place.at(0), place.at(iterations - 1)) if place is not None else (-1,)
-        if all(0 <= n < op.operands[0].shape[0] for n in ends):
-            yield op, stack
+def _reads(loops: Iterable[Loop], stacks: Mapping[Value, _Stack], uses: Uses) -> dict[Op, _Read]:
+    """The reads of rows of those stacks that nothing else uses. An outer loop comes before those inside of it."""
+    parts = {v: _Read(v, stack, ()) for v, stack in stacks.items()}
+    found: dict[Op, _Read] = {}
+    for loop in loops:
+        for op in loop.body.ops:
+            part = parts.get(op.operands[0]) if op.name == "dynamic_slice" else None
+            if part is None or not _is_read(op, part, loop):
+                continue
+            found[op] = read = replace(part, places=(*part.places, op.operands[1]))
+            views = () if read.is_of_row else uses.users.get(op.result, ())
+            for each in views:
+                if OPS[each.name].role is InKernels.VIEW and each.result.shape == op.result.shape[1:]:
+                    found[each] = parts[each.result] = read
+    whole = {read.kept for op, read in found.items() if not read.is_of_row and _is_used(op.result, found, uses)}
+    whole |= {v for v in stacks if _is_used(v, found, uses)}
+    return {op: read for op, read in found.items() if read.is_of_row and read.kept not in whole}
+
+
+def _is_used(value: Value, reads: Mapping[Op, _Read], uses: Uses) -> bool:
+    return bool(uses.given.get(value)) or any(op not in reads for op in uses.users.get(value, ()))
+
+
+def _is_read(op: Op, part: _Read, loop: Loop) -> bool:
+    """Whether the op reads what a stack, or a part of it, has for an iteration, a known one in each of a loop's."""
+    iterations, (kept, place, *_) = loop.trip_count() or 0, op.operands
+    counter = part.stack.counters[len(part.places)]
+    if op.result.shape != (1, *kept.shape[1:]) or place.type != counter.type or op.result.sharding is not None:
+        return False
+    found = loop.counted(place, iterations) if iterations else None
+    return found is not None and all(0 <= found.at(i) < kept.shape[0] for i in (0, iterations - 1))
 
 
 class _Rewriter:
     """Writes a function with reads of rows replaced by what makes the row."""
 
-    def __init__(self, function: Function, reads: Mapping[Op, _Stack]) -> None:
+    def __init__(self, function: Function, reads: Mapping[Op, _Read]) -> None:
         self._whole, self._reads = function, reads
         self._same: dict[Value, Value] = {}
         self._rows: dict[Value, Value] = {}
@@ -189,19 +229,20 @@ class _Rewriter:
             row = self._rows.get(op.operands[0]) if OPS[op.name].role is InKernels.VIEW else None
             if op in self._reads:
                 ops += self._again(op, self._reads[op])
-            elif row is not None and row.type == op.result.type:
+            elif row is not None and row.type == op.result.type and op.result.sharding is None:
                 self._same[op.result] = row
             else:
                 regions = tuple([self._region(r) for r in op.regions])
                 ops.append(with_parts(op, operands=tuple(map(self._now, op.operands)), regions=regions))
         return with_parts(region, ops=tuple(ops), results=tuple(map(self._now, region.results)))
 
-    def _again(self, read: Op, stack: _Stack) -> Iterator[Op]:
-        now = {stack.counter: self._now(read.operands[1])}
-        for op in stack.ops:
-            results = tuple([replace(v, name=self._names.fresh(v.name)) for v in op.results])
-            yield with_parts(op, operands=tuple([now.get(v, self._now(v)) for v in op.operands]), results=results)
-            now.update(zip(op.results, results, strict=True))
-        self._same[read.result] = now.get(stack.update, stack.update)
+    def _again(self, op: Op, read: _Read) -> Iterator[Op]:
+        stack = read.stack
+        now = dict(zip(stack.counters, map(self._now, read.places), strict=True))
+        for each in stack.ops:
+            results = tuple([replace(v, name=self._names.fresh(v.name)) for v in each.results])
+            yield with_parts(each, operands=tuple([now.get(v, self._now(v)) for v in each.operands]), results=results)
+            now.update(zip(each.results, results, strict=True))
+        self._same[op.result] = now.get(stack.update, stack.update)
         if stack.row is not None:
-            self._rows[read.result] = now.get(stack.row, stack.row)
+            self._rows[op.result] = now.get(stack.row, stack.row)

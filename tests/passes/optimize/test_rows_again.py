@@ -60,6 +60,23 @@ def test_rows_that_are_only_moved_are_taken_again(text: str, monkeypatch: pytest
     assert costs[1].peak < costs[0].peak
 
 
+@pytest.mark.parametrize("row", ["w[p][q][1]", "w[p, q, 1]", "w[p][2 - q, 0]"])
+def test_rows_of_loops_inside_of_one_another_are_taken_again(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"""
+def main(x: f32[4, 8], w: f32[3, 3, 2, 8, 8] = normal(1.0)) -> (loss: f32[]) {{
+  y = loop p < 3 (y = x) {{
+    z = loop q < 3 (z = y) {{ return tanh(matmul(z, {row})) }}
+    return z
+  }}
+  return sum(y)
+}}"""
+    before, now = before_and_now(text, monkeypatch)
+    assert [(3, 3, 8, 8) in {v.shape for op in all_ops(p) for v in op.results} for p in (before, now)] == [True, False]
+    arrays = spmdc.random_inputs(now, 0)
+    for got, expected in zip(spmdc.evaluate(now, *arrays), spmdc.evaluate(before, *arrays), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize(
     ("weights", "row"),
     [
