@@ -304,7 +304,8 @@ class OpDef:
     `splitting` it can be split only. Factors of all tensors are batch factors, unless the op `has_no_batch`; axes
     propagate last through an op that `spreads_last`.
 
-    The results of an op that `is_symmetric` are the same, to the bit, if its two operands are swapped.
+    The results of an op that `is_symmetric` are the same if its two operands are swapped, to the bit but for the
+    payload of a NaN; those of complex numbers may be rounded in another way.
 
     If a result is `made_anywhere`, a device can compute any part of it from whole operands, and, if the op
     `keeps_dims`, from the same part of its operand. `terms` bounds the sum of the magnitudes of the terms that make up

@@ -36,7 +36,8 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             ops.append(with_parts(op, operands=operands, regions=regions))
             continue
         declared = OPS[op.name]
-        taken = frozenset(operands) if declared.is_symmetric else operands
+        is_symmetric = declared.is_symmetric and not op.result.dtype.is_complex  # Products of these round otherwise.
+        taken = frozenset(operands) if is_symmetric else operands
         key = (op.name, taken, declared.means(op.attrs), tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:

@@ -226,7 +226,7 @@ class _Result:
             there = [self.wanted]
         for want in self.wants:
             if want.reduced is None:
-                yield self._move(tuple(there), want.sharding)
+                yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))
                 there.append(want.sharding)
                 continue
             made = [found for have in there if (found := want.reduced.under(have, rank)) is not None]
@@ -234,14 +234,21 @@ class _Result:
                 type, target = want.reduced.type, want.sharding
                 yield Move(type.shape, type.dtype.nbytes, tuple(made), target, 1.0, False, target in made)
 
-    def _move(self, sources: tuple[ClosedSharding, ...], wanted: ClosedSharding, remains: float = 1.0) -> Move:
+    def _move(
+        self,
+        sources: tuple[ClosedSharding, ...],
+        wanted: ClosedSharding,
+        remains: float = 1.0,
+        itemsize: float | None = None,
+    ) -> Move:
         share, partial = 1.0, sources[0].partial
         # Not for a finer sharding than wanted, or sums that are pending: less is computed in it, for one more message.
         if remains != 1 and not partial:
             made, needed = (local_bytes(self.shape, self.itemsize, at) for at in (sources[0], wanted))
             share = remains if made >= needed else 1.0
         at_once = self.summed if partial and not wanted.partial else 1
-        return Move(self.shape, self.itemsize, sources, wanted, share / at_once, False, wanted in sources)
+        size = self.itemsize if itemsize is None else itemsize
+        return Move(self.shape, size, sources, wanted, share / at_once, False, wanted in sources)
 
 
 _Split = tuple[DimAxes, Partial]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ir.dataflow import uses_of
 from ir.mesh import AxisRef, DimAxes, axes_size
@@ -27,7 +27,7 @@ ShardingOf = Callable[[Value], ClosedSharding]
 
 
 _MOST_WANTS = 6
-"""The most wants of one value that are kept apart."""
+"""The most wants of one value: with more, only its propagated sharding counts."""
 
 
 @record
@@ -50,10 +50,12 @@ class Reduced:
 
 @record
 class Want:
-    """The sharding in which users want a value, or what it is `reduced` to."""
+    """The sharding in which users want a value, or what it is `reduced` to. They read its elements in `itemsize` bytes,
+    or in as many as it has."""
 
     sharding: ClosedSharding
     reduced: Reduced | None = None
+    itemsize: float = math.inf
 
     @property
     def parts(self) -> int:
@@ -83,10 +85,10 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
-            wants.update(dict.fromkeys(behind or [_want_of(user, value, own, sharding_of)]))
+            wants.update(dict.fromkeys(behind or [_want_of(user, value, own, sharding_of, free)]))
         if len(wants) > _MOST_WANTS or all(want.reduced is None and want.sharding == own for want in wants):
             continue
-        found[value] = tuple(sorted(wants, key=lambda want: (want.reduced is not None, -want.parts)))
+        found[value] = tuple(sorted(wants, key=lambda want: (want.reduced is not None, -want.parts, -want.itemsize)))
     return found
 
 
@@ -99,9 +101,13 @@ def _made_of_nothing(program: Program) -> set[Value]:
     return found
 
 
-def _want_of(user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingOf) -> Want:
+def _want_of(
+    user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingOf, free: Collection[Value] = ()
+) -> Want:
     """What an op wants of a value that has that sharding of its own, to have its result as wanted. Products, and ops
-    that read elements at other places than they write, can be split in many ways: they want the value as it is."""
+    that read elements at other places than they write, can be split in many ways: they want the value as it is; and so
+    do ops on several tensors, other than those that are `free` to be computed anywhere, whose result is split in fewer
+    parts: it is gathered rather than each of these."""
     if is_annotation(user):
         return Want(sharding_of(user.result))
     rule = signature_of(user).rule
@@ -112,7 +118,10 @@ def _want_of(user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingO
         return Want(wanted, Reduced(user.result.type, rule))
     if not is_made_of_parts(user) or own.order is not None or wanted.order is not None:
         return Want(own)
-    return Want(_read_for(wanted, rule, user.operands.index(value), own))
+    itemsize = user.result.dtype.nbytes if user.result.shape == value.shape else math.inf
+    found = Want(_read_for(wanted, rule, user.operands.index(value), own), itemsize=itemsize)
+    is_one = all(v is value or v in free for v in user.operands)
+    return found if is_one or found.parts >= Want(own).parts else Want(own)
 
 
 def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:

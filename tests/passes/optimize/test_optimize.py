@@ -240,3 +240,9 @@ def main(a: f32[4], b: f32[4]) -> (c: f32[4], d: f32[4], e: f32[4], f: f32[4], g
     c, d, e, f, *others = program.main.body.results
     assert (c, e) == (d, f)
     assert len({c, e, *others}) == 5
+
+
+def test_products_of_complex_numbers_are_rounded_by_the_order_of_their_operands() -> None:
+    text = "def main(a: c64[4], b: c64[4]) -> (c: c64[4], d: c64[4]) { return a * b, b * a }"
+    c, d = eliminate_common_subexpressions(spmdc.parse(text)).main.body.results
+    assert c != d

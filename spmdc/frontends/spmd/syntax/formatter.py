@@ -78,7 +78,7 @@ class _Layout:
         self.listed = {
             i
             for i, close in cut.partner.items()
-            if cut.tokens[i].text in "([" and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
+            if cut.tokens[i].text in ("(", "[") and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
         }
         """Brackets whose entries are on lines of their own."""
         self.comments = cut.comments

@@ -568,3 +568,13 @@ def test_a_plan_has_no_op_that_nothing_uses() -> None:
     plan = spmdc.plan(program).program
     uses = uses_within(plan.main.body)
     assert [v.name for op in walk(plan.main.body) for v in op.results if not uses.count(v)] == []
+
+
+def test_the_result_of_several_split_tensors_is_gathered_and_not_each_of_them() -> None:
+    program = spmdc.parse("""
+    mesh (x=4)
+    def main(v: f32[64, 32@x, 16]) -> (p: f32[64, 32, 16]{replicated}) { return v - max(v, dim=2, keepdims=true) }""")
+    plan = spmdc.plan(program).program
+    (difference,) = (op for op in plan.main.body.ops if op.name == "subtract")
+    assert difference.result.sharding is not None
+    assert difference.result.sharding.axes[1]
