@@ -33,8 +33,10 @@ RULES = (
     "a tensor that does not repeat the elements of smaller ones goes first",
     "more axes go first",
     "the indices of a lookup go before the table",
+    "of tensors that repeat elements, the one that repeats more goes first",
     "the larger tensor goes first",
     "a dim that is not reduced later goes first",
+    "of tensors that repeat elements, the one whose dim is later reduced to fewer goes first",
     "the earlier operand goes first",
 )
 """The rules that settle conflicts, in order of precedence."""
@@ -51,14 +53,17 @@ def precedence(graph: PropagationGraph, node: Node, claims: Collection[Claim]) -
     """
     ending, relation = _ending(graph, node, claims), node.relation
     lighter = outweighed(graph, node, claims)
+    is_disputed = node.op is not None and not have_one_factor_each(claims)
 
     def key(claim: Claim) -> tuple[int, ...]:
         position, f, axes = claim
         value = node.tensors[position]
-        size = value.type.size * (1 if f in ending else graph.iterations.get(value, 1))
+        repeats, times = value in graph.repeating, 1 if f in ending else graph.iterations.get(value, 1)
         finds = position in relation.indices
-        first = claim in lighter, relation.ranks[f], value in graph.repeating
-        return *first, -len(axes), not finds, -size, f in ending, position
+        repeated = graph.repeating[value] * times if repeats else 0
+        later = graph.reductions.elements(node, f) if repeats and is_disputed else 0
+        first = claim in lighter, relation.ranks[f], repeats, -len(axes), not finds
+        return *first, -repeated, -value.type.size * times, f in ending, later, position
 
     return key
 

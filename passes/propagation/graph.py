@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from ir.dataflow import uses_of
@@ -18,7 +18,7 @@ from ir.sharding import Sharding
 from passes.cost.model import trips_of
 from passes.joined_parts import moved_along, parts_of
 from passes.propagation.nodes import Level, Node, Relation, State, relations_of
-from passes.propagation.survival import extreme_dims, surviving_dims
+from passes.propagation.survival import LaterReductions, extreme_dims, later_reductions, surviving_dims
 from passes.propagation.traffic import repeating
 from passes.signatures import Signature, Signatures
 from passes.sub_axes import SubAxes
@@ -58,14 +58,19 @@ class PropagationGraph:
             self._relate([value for value, _ in members], f"sharding group {group}", members[0][1])
 
     @cached_property
-    def repeating(self) -> frozenset[Value]:
-        """The values that only repeat the elements of smaller ones."""
+    def repeating(self) -> Mapping[Value, int]:
+        """The values that only repeat the elements of smaller ones, and how many elements these have."""
         return repeating(self.nodes)
 
     @cached_property
     def surviving(self) -> frozenset[tuple[Value, int]]:
         """The dims of values that are not reduced later."""
         return surviving_dims(self.nodes)
+
+    @cached_property
+    def reductions(self) -> LaterReductions:
+        """The ops that reduce each dim of a value later."""
+        return later_reductions(self.nodes, self.iterations)
 
     @cached_property
     def extreme(self) -> frozenset[tuple[Value, int]]:

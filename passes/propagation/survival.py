@@ -1,13 +1,14 @@
-"""Which dims of a program's values outlive the ops that use them, which are only ever reduced, and over which a maximum
-or another extreme is taken on the way."""
+"""Which dims of a program's values outlive the ops that use them, which are only ever reduced, over which a maximum or
+another extreme is taken on the way, and what is sent if they are split and reduced later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from ir.ops import FactorKind, FactorRule
 from ir.program import Value
+from ir.records import record
 from passes.propagation.nodes import Node
 
 
@@ -40,6 +41,49 @@ def _spread_back(
         for value, side in zip(node.tensors[:given], rule.operands, strict=True):
             found.update((value, dim) for dim, at in enumerate(side) if not factors.isdisjoint(at))
     return frozenset(found)
+
+
+@record
+class LaterReductions:
+    """What is reduced along the dims of values, before a loop or a return passes on what is computed of these."""
+
+    reached: Mapping[tuple[Value, int], int]
+    """The reductions that end each dim, each a bit: one that is reached in several ways counts once."""
+    sizes: Sequence[int]
+    """The elements of what each of them makes, in all iterations of the loops around."""
+
+    def elements(self, node: Node, f: int) -> int:
+        """How many elements are reduced over devices later if a parallel factor of the node is split."""
+        found = 0
+        for made in made_along(node, f):
+            found |= self.reached.get(made, 0)
+        return sum(size for i, size in enumerate(self.sizes) if found >> i & 1)
+
+
+def later_reductions(nodes: Sequence[Node], iterations: Mapping[Value, int]) -> LaterReductions:
+    """The reductions that end each dim. The nodes are in program order; `iterations` is how often values are made, if
+    more than once."""
+    reached: dict[tuple[Value, int], int] = {}
+    sizes: list[int] = []
+    for node in reversed(nodes):
+        given, rule = node.relation.given, node.relation.rule
+        if node.op is None:
+            continue
+        along = dict.fromkeys(_reduced(rule), 1 << len(sizes))
+        if along:
+            sizes.append(sum(v.type.size * iterations.get(v, 1) for v in node.tensors[given:]))
+        for value, side in zip(node.tensors[given:], rule.results, strict=True):
+            for dim, f in [(dim, f) for dim, at in enumerate(side) for f in at]:
+                along[f] = along.get(f, 0) | reached.get((value, dim), 0)
+        for value, side in zip(node.tensors[:given], rule.operands, strict=True):
+            for dim, f in [(dim, f) for dim, at in enumerate(side) for f in at]:
+                reached[value, dim] = reached.get((value, dim), 0) | along.get(f, 0)
+    return LaterReductions(reached, sizes)
+
+
+@lru_cache(maxsize=1024)
+def _reduced(rule: FactorRule) -> tuple[int, ...]:
+    return tuple(f for f, factor in enumerate(rule.factors) if factor.kind is FactorKind.REDUCTION)
 
 
 def made_along(node: Node, f: int) -> list[tuple[Value, int]]:

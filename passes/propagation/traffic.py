@@ -76,9 +76,9 @@ def _reduced(axis: AxisRef, whole: float, f: int | None) -> float:
     return received_bytes("all_reduce" if f is None else "reduce_scatter", axis.size, math.ceil(whole))
 
 
-def repeating(nodes: Sequence[Node]) -> frozenset[Value]:
-    """The values that are made elementwise of fewer elements than they have, such as a mask that is broadcast: these
-    are what is sent. The nodes are in the order of the program."""
+def repeating(nodes: Sequence[Node]) -> Mapping[Value, int]:
+    """The values that are made elementwise of fewer elements than they have, such as a mask that is broadcast, and of
+    how many: these are what is sent. The nodes are in the order of the program."""
     made_of: dict[Value, int] = {}
     for node in nodes:
         if node.op is None or len(node.op.results) != 1:
@@ -89,7 +89,7 @@ def repeating(nodes: Sequence[Node]) -> frozenset[Value]:
         size = sum(made_of.get(v, v.type.size) for v in set(node.op.operands))
         if size < result.type.size:
             made_of[result] = size
-    return frozenset(made_of)
+    return made_of
 
 
 def local_bytes(value: Value, state: State) -> float:

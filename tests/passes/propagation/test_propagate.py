@@ -385,6 +385,14 @@ def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
             "a tensor that does not repeat the elements of smaller ones goes first",
         ),
         (
+            "f32[8@x]",
+            "f32[8@x, 4]",
+            "8, 8, 4",
+            "broadcast_in_dim(a, shape=[8, 8, 4], dims=[0]) * broadcast_in_dim(b, shape=[8, 8, 4], dims=[1, 2])",
+            "c.1 dim 0",
+            "of tensors that repeat elements, the one that repeats more goes first",
+        ),
+        (
             "f32[4, 8@x, 16]",
             "f32[4@x, 16, 8]",
             "4, 8, 8",
@@ -409,6 +417,17 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     reasons = spmdc.propagate(spmdc.parse(text)).why("c")
     assert f"and {loser} is split over" in reasons
     assert f"the former is kept: {rule}" in reasons
+
+
+def test_pairs_are_split_along_the_dim_that_is_reduced_to_fewer_elements_later() -> None:
+    """The sum over j makes 8 elements, and that of these over i one."""
+    text = """
+        mesh (x=2)
+        def main(a: f32[8@x]) -> (r: f32[]) {
+          pairs = expand_dims(a, 0) - expand_dims(a, 1)
+          return sum(sin(sum(pairs, dim=1)))
+        }"""
+    assert shardings(text)["pairs"] == "f32[8@x, 8]"
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
