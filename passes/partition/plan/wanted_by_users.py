@@ -127,6 +127,8 @@ def _want_of(
 def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
     """The sharding of an operand with which an op's result is as wanted; along what the result does not have, its own
     sharding."""
+    if rule.operands[position] == rule.results[0]:
+        return wanted
     made = {f for dim in rule.results[0] for f in dim}
     factors = factors_of_dims(rule, rule.results[0], wanted.axes)
     used = {a for axes in factors.values() for a in axes}
