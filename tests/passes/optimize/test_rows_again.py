@@ -50,8 +50,8 @@ def before_and_now(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Program,
 )
 def test_rows_that_are_only_moved_are_taken_again(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, now = before_and_now(text, monkeypatch)
-    # The inputs of the layers, their results, and what these are multiplied by: nothing of the weights.
-    assert (kept(before), kept(now)) == (4, 3)
+    # What else is kept, such as the inputs and results of layers, differs with versions of JAX.
+    assert kept(now) == kept(before) - 1
     arrays = spmdc.random_inputs(now, 0)
     (d_w,), (expected,) = spmdc.evaluate(now, *arrays), spmdc.evaluate(before, *arrays)
     np.testing.assert_array_equal(d_w, expected)
