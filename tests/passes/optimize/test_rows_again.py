@@ -42,7 +42,7 @@ def before_and_now(text: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Program,
     [
         LAYERS.format(weights="3, 2, 8, 8", row="w[p][0]"),
         LAYERS.format(weights="3, 8, 8", row="replicate(w[2 - p])"),
-        LAYERS.format(weights="3, 2, 8@d, 8", row="reverse(w[p], [2])[1]"),
+        LAYERS.format(weights="3, 8@d, 8", row="reverse(w[p], [1])"),
         LAYERS.format(weights="3, 8, 8", row="transpose(w[p], [1, 0])").replace("mesh (d=4)", "mesh (d=1)"),
         LAYERS.format(weights="3, 8, 8", row="f32(bf16(w[p]))"),
         EXPERTS,
