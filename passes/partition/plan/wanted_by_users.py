@@ -25,7 +25,6 @@ from passes.signatures import signature_of
 
 ShardingOf = Callable[[Value], ClosedSharding]
 
-
 _MOST_WANTS = 6
 """The most wants of one value: with more, only its propagated sharding counts."""
 
@@ -50,8 +49,8 @@ class Reduced:
 
 @record
 class Want:
-    """The sharding in which users want a value, or what it is `reduced` to. They read its elements in `itemsize` bytes,
-    or in as many as it has."""
+    """The sharding in which users want a value or, if that is set, what it is `reduced` to. They read its elements in
+    `itemsize` bytes, or in as many as it has."""
 
     sharding: ClosedSharding
     reduced: Reduced | None = None
@@ -59,7 +58,7 @@ class Want:
 
     @property
     def parts(self) -> int:
-        """Into how many parts it is split."""
+        """Into how many parts what is wanted is split: the value, or what it is reduced to."""
         return math.prod(map(axes_size, self.sharding.axes))
 
     @property
@@ -81,7 +80,6 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
     for value, users in reversed(list(uses.users.items())):
         own = sharding_of(value)
         wants = dict.fromkeys([Want(own)] if value in uses.given else [])
-        behind: Sequence[Want] = ()
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
@@ -119,9 +117,9 @@ def _want_of(
     if not is_made_of_parts(user) or own.order is not None or wanted.order is not None:
         return Want(own)
     itemsize = user.result.dtype.nbytes if user.result.shape == value.shape else math.inf
-    found = Want(_read_for(wanted, rule, user.operands.index(value), own), itemsize=itemsize)
+    found, as_it_is = Want(_read_for(wanted, rule, user.operands.index(value), own), itemsize=itemsize), Want(own)
     is_one = all(v is value or v in free for v in user.operands)
-    return found if is_one or found.parts >= Want(own).parts else Want(own)
+    return found if is_one or found.parts >= as_it_is.parts else as_it_is
 
 
 def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
