@@ -244,12 +244,45 @@ def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
 
 def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
     """Other shardings for carried values: first for all of them, then for all whose reductions can be pending, then for
-    one at a time."""
+    one at a time. What is never moved has nothing to gain alone but a pending reduction."""
     others = {i: tuple(_others(p, now.trial.planner, op, i, sharding)) for i, sharding in now.carried.items()}
     together = {i: shardings[0] for i, shardings in others.items() if shardings}
     changes: list[Carried] = [together, {i: sharding for i, sharding in together.items() if sharding.partial}]
-    changes += [{i: sharding} for i, shardings in others.items() for sharding in shardings]
+    moved = _moved(p, now, op)
+    for i, shardings in others.items():
+        changes += [{i: sharding} for sharding in shardings if sharding.partial or i in moved]
     return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
+
+
+def _moved(p: Planner, now: _Attempt, op: Op) -> set[int]:
+    """The carried values that are brought into another sharding, in front of the loop, behind it, or in it: there, what
+    is made of them element by element is moved, or what it is made of."""
+    body, planned, found = op.regions[1], now.trial.planner.values.partitioned, set[int]()
+
+    def is_moved(value: Value) -> bool:
+        partitioned = planned[value]
+        return len(partitioned.shardings) > 1 or any(plan.seconds for plan in partitioned.moved.values())
+
+    for i, sharding in now.carried.items():
+        initial, result, following = op.operands[i], op.results[i], body.results[i]
+        if (
+            is_moved(body.params[i])
+            or is_moved(following)
+            or next(iter(planned[following].shardings)) != sharding
+            or (result in p.facts.needed and p.values.wanted(result) != sharding)
+            or p.values.partitioned[initial].cheapest(p.in_loops.resharder, sharding)[0].seconds
+        ):
+            found.add(i)
+    made_of: dict[Value, set[int]] = {body.params[i]: {i} for i in now.carried if i not in found}
+    for inner in body.ops:
+        for result in inner.results:
+            alike = [v for v in inner.operands if v.type.shape == result.type.shape]
+            carried = set().union(*(made_of[v] for v in alike if v in made_of))
+            if carried:
+                made_of[result] = carried
+                if any(is_moved(v) for v in (*alike, result)):
+                    found |= carried
+    return found
 
 
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> frozenset[Value]:
