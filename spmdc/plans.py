@@ -27,7 +27,7 @@ from passes.partition import Plan as MadePlan
 from passes.partition import read_plan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.sides import StrategyQuery, plain_query
 from passes.partition.plan.spelling import read_strategy, spell_strategy
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import can_split_along
@@ -244,22 +244,14 @@ def strategies(
     options = PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit)
     selector = StrategySelector(Resharder(sub_axes, machine), options)
     have = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)
+    whole = [ClosedSharding.replicated(v.type.rank) for v in op.results]
     found: dict[str, float] = {}
     for each in (rule, *other_rules(op)):
-        n = len(have)
-        for strategy in selector.candidates(_query(op, each, have, n)):
+        for strategy in selector.candidates(plain_query(op, each, have, whole)):
             text = spell_strategy(mesh, op, each, strategy)
             seconds = strategy.alone + _moved(selector, op, have, strategy)
             found[text] = min(seconds, found.get(text, seconds))
     return sorted(found.items(), key=lambda pair: pair[1])
-
-
-def _query(op: Op, rule: FactorRule, have: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
-    """A query in which only the shardings of the operands are known."""
-    recomputable, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
-    whole = tuple(ClosedSharding.replicated(v.type.rank) for v in op.results)
-    known = tuple((sharding,) for sharding in have)
-    return StrategyQuery(op, rule, known, recomputable, shares, have, whole, shared, (True,) * len(op.results))
 
 
 def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], strategy: Strategy) -> float:

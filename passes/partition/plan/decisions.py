@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ir.diagnostics import InternalError
 from ir.ops import FactorRule
 from ir.program import Op
-from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.facts import Facts
-from passes.partition.plan.sides import Origin, StrategyQuery, repeated_operands
+from passes.partition.plan.sides import Situation, StrategyQuery, TensorUses, repeated_operands
 from passes.partition.plan.strategies import StrategySelector
-from passes.partition.plan.wanted_by_users import Want
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import Strategy
 from passes.signatures import signature_of
@@ -26,32 +22,12 @@ Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], Decision | None]
 """Decides how an op is computed, from a query for each of its views; None leaves it to the cost model."""
 
 
-class Situation(NamedTuple):
-    """The part of a `StrategyQuery` that depends on the existing shardings of the op's operands and the wanted ones of
-    its results."""
-
-    known: tuple[tuple[ClosedSharding, ...], ...]
-    recomputable: tuple[bool, ...]
-    shares: tuple[float, ...]
-    wanted_operands: tuple[ClosedSharding, ...]
-    wanted_results: tuple[ClosedSharding, ...]
-    origins: tuple[tuple[Origin, ...], ...]
-    identity_of: tuple[ReductionKind | None, ...]
-    joins: tuple[ClosedSharding | None, ...]
-    wants: tuple[Sequence[Want], ...]
-    alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _AskedOp:
     """The part of a query that does not depend on shardings, and the answers so far, by the rest of the query."""
 
     rules: tuple[FactorRule, ...]
-    shared: tuple[bool, ...]
-    used: tuple[bool, ...]
-    at_once: tuple[float, ...]
-    remains: tuple[float, ...]
-    repeated: tuple[int, ...]
+    uses: TensorUses
     answers: dict[object, Decision]
 
 
@@ -77,27 +53,7 @@ class Decisions:
             found = asked.answers.get(key)
             if found is not None:
                 return found
-        known, recomputable, shares, wanted, results, origins, identity_of, joins, wants, alike = situation
-        given = known, recomputable, shares, wanted, results
-        queries = [
-            StrategyQuery(
-                op,
-                rule,
-                *given,
-                asked.shared,
-                asked.used,
-                reduced,
-                asked.at_once,
-                origins,
-                asked.repeated,
-                asked.remains,
-                identity_of,
-                joins,
-                wants,
-                alike,
-            )
-            for rule in asked.rules
-        ]
+        queries = [StrategyQuery(op, rule, situation, asked.uses, reduced) for rule in asked.rules]
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided
@@ -113,11 +69,9 @@ class Decisions:
         used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
         at_once = tuple([facts.summands.get(v, 1) / facts.narrowed_behind.get(v, 1.0) for v in op.results])
         remains = tuple([facts.remains.get(v, 1.0) for v in op.results])
-        repeated = repeated_operands(op)
-        key = signature, shared, used, at_once, remains, repeated
+        uses = TensorUses(shared, used, at_once, remains, repeated_operands(op))
+        key = signature, uses
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = _AskedOp(
-                (signature.rule, *signature.other_rules), shared, used, at_once, remains, repeated, {}
-            )
+            found = self._alike[key] = _AskedOp((signature.rule, *signature.other_rules), uses, {})
         return found

@@ -29,7 +29,7 @@ from passes.partition.plan.pending_reductions import (
 )
 from passes.partition.plan.shared_operands import shares_of_readers
 from passes.partition.plan.static_starts import constants_of
-from passes.partition.plan.wanted_by_users import Want, wanted_alike, wanted_by_users
+from passes.partition.plan.wanted_by_users import Want, WantReduced, wanted_alike, wanted_by_users
 from passes.partition.registry import Constants
 
 
@@ -141,7 +141,7 @@ class Facts:
         return added_to(self.program, self.summands)
 
     @cached_property
-    def wanted_by_users(self) -> Mapping[Value, Sequence[Want]]:
+    def wanted_by_users(self) -> Mapping[Value, Sequence[Want | WantReduced]]:
         """What the users of values want, where that is not for all the propagated sharding."""
         return wanted_by_users(self.program, self.shardings.propagated)
 

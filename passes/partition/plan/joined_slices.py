@@ -23,7 +23,7 @@ from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
 from passes.partition.closed_sharding import Shardings
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.sides import plain_query
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.reshard.planner import Resharder
 from passes.partition.shards import padding_of
@@ -118,14 +118,9 @@ class _Seconds:
 
     def _of_one(self, op: Op) -> float:
         operands, results = (tuple(map(self.shardings.propagated, side)) for side in (op.operands, op.results))
-        many, signature = len(op.operands), signature_of(op)
+        signature = signature_of(op)
         assert signature.rule is not None
-        known = tuple([(at,) for at in operands])
-        shares, unknown = (1.0,) * many, (False,) * many
-        queries = [
-            StrategyQuery(op, rule, known, unknown, shares, operands, results, unknown, (True,) * len(results))
-            for rule in (signature.rule, *signature.other_rules)
-        ]
+        queries = [plain_query(op, rule, operands, results) for rule in (signature.rule, *signature.other_rules)]
         return min(self.selector.choose(q).seconds for q in queries)
 
 

@@ -258,6 +258,7 @@ def _moved(p: Planner, now: _Attempt, op: Op) -> set[int]:
     """The carried values that are brought into another sharding, in front of the loop, behind it, or in it: there, what
     is made of them element by element is moved, or what it is made of."""
     body, planned, found = op.regions[1], now.trial.planner.values.partitioned, set[int]()
+    resharder = p.in_loops.resharder
 
     def is_moved(value: Value) -> bool:
         partitioned = planned[value]
@@ -265,12 +266,13 @@ def _moved(p: Planner, now: _Attempt, op: Op) -> set[int]:
 
     for i, sharding in now.carried.items():
         initial, result, following = op.operands[i], op.results[i], body.results[i]
+        have = p.values.partitioned[initial].shardings
         if (
             is_moved(body.params[i])
             or is_moved(following)
             or next(iter(planned[following].shardings)) != sharding
             or (result in p.facts.needed and p.values.wanted(result) != sharding)
-            or p.values.partitioned[initial].cheapest(p.in_loops.resharder, sharding)[0].seconds
+            or resharder.cheapest(initial.shape, initial.dtype.nbytes, have, sharding)[0].seconds
         ):
             found.add(i)
     made_of: dict[Value, set[int]] = {body.params[i]: {i} for i in now.carried if i not in found}

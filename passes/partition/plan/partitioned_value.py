@@ -3,7 +3,7 @@ another one without sending it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ from ir.builder import RegionBuilder
 from ir.ops import FactorRule
 from ir.program import Op, Value
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import ReshardPlan
 
 
@@ -67,13 +66,3 @@ class PartitionedValue:
     """Its number among the arguments of a function, which callers pass in any sharding that is asked for."""
     share: float = 1.0
     """What a reshard by the callers costs for each call, in reshards: less than 1 if it is in front of a loop there."""
-
-    def cheapest(
-        self, resharder: Resharder, sharding: ClosedSharding, without: Collection[ClosedSharding] = ()
-    ) -> tuple[ReshardPlan, ClosedSharding]:
-        """The reshard to that sharding that takes the least time, and the sharding that it starts from: any in which
-        the value exists, but for those it would be `without`."""
-        value = self.value
-        known = [have for have in self.shardings if have not in without]
-        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in known]
-        return min(plans, key=lambda found: found[0].seconds)

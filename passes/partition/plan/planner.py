@@ -20,7 +20,7 @@ from ir.program import Op, Program, Region, Value
 from ir.registry import Registry
 from passes.partition.closed_sharding import ClosedSharding, Shardings
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.decisions import Decide, Decisions, Situation
+from passes.partition.plan.decisions import Decide, Decisions
 from passes.partition.plan.draft import Draft
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
@@ -33,7 +33,7 @@ from passes.partition.plan.recompute import (
     spared_without,
     way_to_recompute,
 )
-from passes.partition.plan.sides import Origin
+from passes.partition.plan.sides import Origin, Situation
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.values import Values
 from passes.partition.plan.versions import Versions

@@ -221,7 +221,8 @@ class Estimate:
 
     def received(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> tuple[int, bool]:
         """The bytes that devices receive to have a value in that sharding, and whether it is computed again for it."""
-        plan, _ = partitioned.cheapest(self.resharder, sharding)
+        value = partitioned.value
+        plan, _ = self.resharder.cheapest(value.shape, value.dtype.nbytes, partitioned.shardings, sharding)
         cost = self.again(partitioned, sharding, plan)
         return math.ceil(plan.received if cost is None else cost.gross), cost is not None
 
@@ -296,7 +297,8 @@ class Estimate:
             return Cost(0.0, 0.0, False, 0.0)
         if all(have.partial for have in partitioned.shardings):
             return None
-        plan, _ = partitioned.cheapest(self.resharder, sharding, without)
+        sources = [have for have in partitioned.shardings if have not in without]
+        plan, _ = self.resharder.cheapest(value.shape, value.dtype.nbytes, sources, sharding)
         cost = self._again(partitioned, sharding, plan, is_last=is_last)
         if cost is not None:
             return cost

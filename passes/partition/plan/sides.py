@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
@@ -20,7 +21,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
-from passes.partition.plan.wanted_by_users import Want
+from passes.partition.plan.wanted_by_users import Want, WantReduced
 from passes.partition.registry import cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
@@ -45,21 +46,14 @@ class Origin:
         return ClosedSharding(tuple([sharding.axes[d] if d >= 0 else () for d in self.dims]))
 
 
-@record
-class StrategyQuery:
-    """Everything that the choice of a strategy depends on: equal queries have equal answers.
+class Situation(NamedTuple):
+    """The shardings that the tensors of an op exist in and are wanted in.
 
     `known` has the shardings in which each operand exists, the first the one it was made in; `wanted_operands` and
     `wanted_results` have the propagated shardings. An operand that is `recomputable` can be computed in any sharding
     without communication. `shares` says how often a reshard of each operand runs for one run of the op: in front of a
-    loop it runs once. An operand that is `shared` serves other ops too, and its gather counts once for all of them. A
-    result that is `reduced` is needed with no reduction pending. `used` says for each result whether it is needed, and
-    `summed` with how many others, itself included, it is reduced at once if its reduction stays pending: more if it is
-    converted to fewer bytes before all devices have it. `remains` is the share of each result's bytes that is left to
-    be resharded: less than 1 if it is only reduced along dims. `shared` is empty if no loop rotates operands, and
-    `used` if no op combines candidates. An operand that has `origins` can be computed from these, wherever they are
-    brought; `origins` is empty if none has any. If operands are the same value, `repeated` has for each operand the
-    first that is the same. If reductions are pending, `identity_of` has for each operand the kind of those that it is
+    loop it runs once. An operand that has `origins` can be computed from these, wherever they are brought; `origins` is
+    empty if none has any. If reductions are pending, `identity_of` has for each operand the kind of those that it is
     the identity of, as zeros are of a sum. `joins` has for each result the sharding of what it is added to, if that has
     a reduction pending, which is then the reduction of both; it is empty if there is none. `wants` has for each result
     what its users want, if that is not only the wanted sharding; it is empty if there is nothing such. `alike` has for
@@ -67,55 +61,77 @@ class StrategyQuery:
     is empty if there are none.
     """
 
-    op: Op
-    rule: FactorRule
     known: tuple[tuple[ClosedSharding, ...], ...]
     recomputable: tuple[bool, ...]
     shares: tuple[float, ...]
     wanted_operands: tuple[ClosedSharding, ...]
     wanted_results: tuple[ClosedSharding, ...]
-    shared: tuple[bool, ...]
-    used: tuple[bool, ...]
-    reduced: bool = False
-    summed: tuple[float, ...] = ()
     origins: tuple[tuple[Origin, ...], ...] = ()
-    repeated: tuple[int, ...] = ()
-    remains: tuple[float, ...] = ()
     identity_of: tuple[ReductionKind | None, ...] = ()
     joins: tuple[ClosedSharding | None, ...] = ()
-    wants: tuple[Sequence[Want], ...] = ()
+    wants: tuple[Sequence[Want | WantReduced], ...] = ()
     alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...] = ()
+
+
+class TensorUses(NamedTuple):
+    """The other uses of an op's tensors, whatever their shardings.
+
+    An operand that is `shared` serves other ops too, and its gather counts once for all of them. `used` says for each
+    result whether it is needed, and `summed` with how many others, itself included, it is reduced at once if its
+    reduction stays pending: more if it is converted to fewer bytes before all devices have it. `remains` is the share
+    of each result's bytes that is left to be resharded: less than 1 if it is only reduced along dims. If operands are
+    the same value, `repeated` has for each operand the first that is the same. `shared` is empty if no loop rotates
+    operands, and `used` if no op combines candidates.
+    """
+
+    shared: tuple[bool, ...]
+    used: tuple[bool, ...]
+    summed: tuple[float, ...] = ()
+    remains: tuple[float, ...] = ()
+    repeated: tuple[int, ...] = ()
+
+
+@record
+class StrategyQuery:
+    """Everything that the choice of a strategy depends on: equal queries have equal answers. A result that is `reduced`
+    is needed with no reduction pending."""
+
+    op: Op
+    rule: FactorRule
+    at: Situation
+    uses: TensorUses
+    reduced: bool = False
 
     def key(self) -> object:
         """A key that is equal for equal queries, without what makes no difference to the answer."""
-        op, opdef, factors = self.op, OPS[self.op.name], self.rule.factors
+        op, opdef, factors, uses = self.op, OPS[self.op.name], self.rule.factors, self.uses
         in_parts = partitioning_of(op).in_parts
         what: object = op.name, tuple(op.attrs.items())
         if not in_parts and not any(f.kind in ALONG for f in factors):
             what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None, opdef.copied
-        pending = any(sharding.partial for known in self.known for sharding in known)
+        pending = any(sharding.partial for known in self.at.known for sharding in known)
         return (
             what,
             self.rule,
             tuple([v.type for v in op.operands]),
             tuple([v.type for v in op.results]),
-            self.known,
-            self.recomputable,
-            self.shares,
-            self.wanted_operands,
-            self.wanted_results,
-            self.shared if in_parts else (),
-            self.used if any(f.has_candidates for f in factors) else (),
+            self.at,
+            uses.shared if in_parts else (),
+            uses.used if any(f.has_candidates for f in factors) else (),
             self.reduced if pending else False,
-            self.summed if pending or any(f.reduction for f in factors) else (),
-            self.origins,
-            self.repeated,
-            self.remains,
-            self.identity_of,
-            self.joins,
-            self.wants,
-            self.alike,
+            uses.summed if pending or any(f.reduction for f in factors) else (),
+            uses.remains,
+            uses.repeated,
         )
+
+
+def plain_query(
+    op: Op, rule: FactorRule, operands: Sequence[ClosedSharding], results: Sequence[ClosedSharding]
+) -> StrategyQuery:
+    """A query of which only the shardings of the operands and the wanted ones of the results are known."""
+    n, wanted = len(operands), tuple(operands)
+    at = Situation(tuple([(at,) for at in operands]), (False,) * n, (1.0,) * n, wanted, tuple(results))
+    return StrategyQuery(op, rule, at, TensorUses((False,) * n, (True,) * len(results)))
 
 
 def repeated_operands(op: Op) -> tuple[int, ...]:
@@ -208,7 +224,7 @@ class _Result:
     summed: float
     remains: float
     joins: ClosedSharding | None
-    wants: Sequence[Want]
+    wants: Sequence[Want | WantReduced]
 
     def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
         """The reshards from that sharding."""
@@ -225,14 +241,14 @@ class _Result:
             yield self._move((sharding,), self.wanted)
             there = [self.wanted]
         for want in self.wants:
-            if want.reduced is None:
+            if isinstance(want, Want):
                 yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))
                 there.append(want.sharding)
                 continue
-            made = [found for have in there if (found := want.reduced.under(have, rank)) is not None]
+            made = [found for have in there if (found := want.under(have, rank)) is not None]
             if made:
-                type, target = want.reduced.type, want.sharding
-                yield Move(type.shape, type.dtype.nbytes, tuple(made), target, 1.0, False, target in made)
+                shape, itemsize, target = want.type.shape, want.type.dtype.nbytes, want.sharding
+                yield Move(shape, itemsize, tuple(made), target, 1.0, False, target in made)
 
     def _move(
         self,
@@ -276,7 +292,7 @@ class Sides:
         self.machine = machine
         self.arithmetic = arithmetic_seconds(machine, q.op)
         """Seconds of the op's arithmetic on one device."""
-        self.kept = bytes_of(q.op.results[-1], q.wanted_results[-1]) if OPS[q.op.name].copied == -1 else math.inf
+        self.kept = bytes_of(q.op.results[-1], q.at.wanted_results[-1]) if OPS[q.op.name].copied == -1 else math.inf
         """The bytes that are kept of a result that is a part of a tensor: a slice of a slice reads only those."""
         self.given = len(q.op.operands)
         self.values = (*q.op.operands, *q.op.results)
@@ -294,21 +310,21 @@ class Sides:
         self._known = [known.of(tensor) for tensor in self._tensors]
 
     def _operands(self) -> Iterator[_Operand]:
-        q = self.q
-        for i, value in enumerate(q.op.operands):
-            origins = q.origins[i] if q.origins else ()
-            identity_of = q.identity_of[i] if q.identity_of else None
+        at = self.q.at
+        for i, value in enumerate(self.q.op.operands):
+            origins = at.origins[i] if at.origins else ()
+            identity_of = at.identity_of[i] if at.identity_of else None
             size = value.shape, value.dtype.nbytes
-            alike = q.alike[i] if q.alike else ()
-            yield _Operand(*size, q.known[i], q.recomputable[i], q.shares[i], origins, identity_of, alike)
+            alike = at.alike[i] if at.alike else ()
+            yield _Operand(*size, at.known[i], at.recomputable[i], at.shares[i], origins, identity_of, alike)
 
     def _results(self) -> Iterator[_Result]:
-        q = self.q
-        for i, value in enumerate(q.op.results):
-            summed, remains = q.summed[i] if q.summed else 1.0, q.remains[i] if q.remains else 1.0
-            is_used, joins = not q.used or q.used[i], q.joins[i] if q.joins else None
-            wants = q.wants[i] if q.wants else ()
-            yield _Result(value.shape, value.dtype.nbytes, q.wanted_results[i], is_used, summed, remains, joins, wants)
+        at, uses = self.q.at, self.q.uses
+        for i, value in enumerate(self.q.op.results):
+            summed, remains = uses.summed[i] if uses.summed else 1.0, uses.remains[i] if uses.remains else 1.0
+            is_used, joins = not uses.used or uses.used[i], at.joins[i] if at.joins else None
+            wants = at.wants[i] if at.wants else ()
+            yield _Result(value.shape, value.dtype.nbytes, at.wanted_results[i], is_used, summed, remains, joins, wants)
 
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
@@ -354,11 +370,11 @@ class Sides:
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:
         """The tensors, without operands that are the same value in the same sharding as an earlier one."""
-        if not self.q.repeated:
+        if not self.q.uses.repeated:
             return placed
         found: list[Side] = []
         for i, tensor in enumerate(placed):
-            first = self.q.repeated[i] if i < self.given else i
+            first = self.q.uses.repeated[i] if i < self.given else i
             if first == i or placed[first].sharding != tensor.sharding:
                 found.append(tensor)
         return found
@@ -378,6 +394,6 @@ class Sides:
             for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
                 now = found[i].sharding
                 whole = replace(now, axes=(*now.axes[:dim], (), *now.axes[dim + 1 :]))
-                if whole in q.known[i] or (q.recomputable[i] and whole.is_plain):
+                if whole in q.at.known[i] or (q.at.recomputable[i] and whole.is_plain):
                     found[i] = self.side(i, whole)
         return placed if all(now is before for now, before in zip(found, placed, strict=True)) else found

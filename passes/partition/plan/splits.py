@@ -60,12 +60,12 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
 def proposals_of(q: StrategyQuery) -> Iterator[dict[int, Axes]]:
     """What the shardings mean for factors: those of operands that cost something elsewhere come first. The last
     proposals are the same with axes of dims that need replication moved to others."""
-    sides = (*q.rule.operands, *q.rule.results)
-    in_order = sorted(range(len(q.known)), key=lambda i: q.recomputable[i] or bool(q.origins and q.origins[i]))
-    known = [(sides[i], sharding.axes) for i in in_order for sharding in q.known[i]]
-    wanted = zip(sides, [sharding.axes for sharding in (*q.wanted_operands, *q.wanted_results)], strict=True)
-    results = sides[len(q.known) :]
-    by_users = [(results[i], split) for i, wants in enumerate(q.wants) for want in wants if (split := want.split)]
+    sides, at = (*q.rule.operands, *q.rule.results), q.at
+    in_order = sorted(range(len(at.known)), key=lambda i: at.recomputable[i] or bool(at.origins and at.origins[i]))
+    known = [(sides[i], sharding.axes) for i in in_order for sharding in at.known[i]]
+    wanted = zip(sides, [sharding.axes for sharding in (*at.wanted_operands, *at.wanted_results)], strict=True)
+    results = sides[len(at.known) :]
+    by_users = [(results[i], split) for i, wants in enumerate(at.wants) for want in wants if (split := want.split)]
     tensors = list(dict.fromkeys([*known, *wanted, *by_users]))
     said = [factors_of_dims(q.rule, tensor, axes) for tensor, axes in tensors]
     fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
@@ -171,7 +171,7 @@ def _pending(q: StrategyQuery) -> Iterator[tuple[Sequence[int], dict[AxisRef, Re
     """The operands with whose reductions the op commutes, in groups, and those reductions that some of them has
     pending."""
     for linearity in OPS[q.op.name].linearity(q.op):
-        parts = (part for position in linearity.group for sharding in q.known[position] for part in sharding.partial)
+        parts = (part for position in linearity.group for sharding in q.at.known[position] for part in sharding.partial)
         yield linearity.group, {a: kind for a, kind in parts if kind in linearity.kinds}
 
 

@@ -185,7 +185,7 @@ class StrategySelector:
         devices cut their parts out of what they have, and less is sent over the other axes."""
         if best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
             return []
-        everywhere = (*q.known, q.wanted_operands, q.wanted_results)
+        everywhere = (*q.at.known, q.at.wanted_operands, q.at.wanted_results)
         used = {a for known in everywhere for at in known for axes in at.axes for a in axes}
         used.update(a for _, axes in best.factors for a in axes)
         free = tuple([a for a in self.free if a not in used])
@@ -207,9 +207,9 @@ class StrategySelector:
         """The ways to split the op, each followed by the windowed einsums that replace it. Those whose shards would not
         be boxes, and those whose reductions would not commute with the op, are left out."""
         count = len(q.op.operands)
-        rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.used else ()
+        rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.uses.used else ()
         loops = self.options.windowed_einsum != "never" and can_be_windowed(q.op)
-        ready = [_that_split((*known, wanted)) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+        ready = [_that_split((*known, wanted)) for known, wanted in zip(q.at.known, q.at.wanted_operands, strict=True)]
         for factors, through in splits:
             for group, pending in pending_groups(q, through):
                 placed = sides.under(factors, group, pending)
@@ -227,7 +227,7 @@ class StrategySelector:
                 if not loops:
                     continue
                 shardings = sides.shardings(placed)
-                for windowed, (operands, results) in windowed_einsums(q.rule, shardings, ready, q.wanted_results[0]):
+                for windowed, (operands, results) in windowed_einsums(q.rule, shardings, ready, q.at.wanted_results[0]):
                     split = [sides.side(i, sharding) for i, sharding in enumerate((*operands, *results))]
                     yield self._candidate(sides, factors, split, windowed)
 
@@ -260,7 +260,7 @@ class StrategySelector:
         if candidates_to is not None:
             seconds += scattered_seconds(self.machine, q.rule, factors, _used(q, sizes))
         moves = tuple([move for p in sides.each_once(placed) for move in p.moves])
-        shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
+        shared = windowed is not None and windowed.rotating is not None and q.uses.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)
         split = tuple(sorted(factors.items()))
@@ -356,7 +356,7 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     operand is made partial for it, or only one is partial, with no more bytes than the result."""
     operands, results = shardings
     pending = [i for i, sharding in enumerate(operands) if sharding.partial]
-    if any(not any(have.partial for have in q.known[i]) for i in pending):
+    if any(not any(have.partial for have in q.at.known[i]) for i in pending):
         return True
     if len(pending) != 1 or any(result.partial != operands[pending[0]].partial for result in results):
         return False
@@ -391,5 +391,5 @@ def _made_as(strategy: Strategy, candidates: Sequence[_Candidate]) -> _Candidate
 def _used(q: StrategyQuery, sizes: Sequence[int]) -> list[int]:
     """The sizes of the results whose candidates are exchanged, from those of all tensors: the first, by which they are
     compared, and any other that is used."""
-    results = enumerate(zip(sizes[len(q.op.operands) :], q.used, strict=True))
+    results = enumerate(zip(sizes[len(q.op.operands) :], q.uses.used, strict=True))
     return [n for i, (n, is_used) in results if is_used or i == 0]

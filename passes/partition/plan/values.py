@@ -171,7 +171,7 @@ class Values:
         target = _Target(sharding, span, cause, name or value.name)
         made = self._by_recompute(partitioned, target) or self._as_identity(partitioned, target)
         if made is None:
-            plan, source = partitioned.cheapest(self.resharder, sharding)
+            plan, source = self.resharder.cheapest(value.shape, value.dtype.nbytes, partitioned.shardings, sharding)
             made = self._by_maker(partitioned, target, plan)
             if made is None and partitioned.argument is not None and plan.received:
                 return self._by_callers(partitioned, sharding, partitioned.argument)

@@ -30,15 +30,35 @@ _MOST_WANTS = 6
 
 
 @record
-class Reduced:
-    """What an op that reduces a value along dims makes of it: its type and the op's factor rule."""
+class Want:
+    """A sharding in which users want a value. They read its elements in `itemsize` bytes, or in as many as it has."""
 
+    sharding: ClosedSharding
+    itemsize: float = math.inf
+
+    @property
+    def split(self) -> DimAxes | None:
+        """The axes that split each dim of the value if it is as wanted."""
+        return self.sharding.axes
+
+
+@record
+class WantReduced:
+    """A sharding in which a user wants what it reduces a value to along dims: of that type, by that factor rule."""
+
+    sharding: ClosedSharding
     type: TensorType
     rule: FactorRule
 
+    @property
+    def split(self) -> DimAxes | None:
+        """The axes that split each dim of the value if it is reduced where it is."""
+        rule = self.rule
+        return dims_of_factors(rule, rule.operands[0], factors_of_dims(rule, rule.results[0], self.sharding.axes))
+
     def under(self, sharding: ClosedSharding, rank: Mapping[AxisRef, int]) -> ClosedSharding | None:
-        """Its sharding if the value has that one: partial over the axes that split reduced dims. None if its shards
-        would not be boxes."""
+        """The sharding of the reduced value if the value has that one: partial over the axes that split reduced dims.
+        None if its shards would not be boxes."""
         factors = factors_of_dims(self.rule, self.rule.operands[0], sharding.axes)
         dims = dims_of_factors(self.rule, self.rule.results[0], factors)
         kinds = ((f, factor.reduction) for f, factor in enumerate(self.rule.factors))
@@ -47,47 +67,29 @@ class Reduced:
         return None if dims is None else ClosedSharding(dims, in_order, sharding.order)
 
 
-@record
-class Want:
-    """The sharding in which users want a value or, if that is set, what it is `reduced` to. They read its elements in
-    `itemsize` bytes, or in as many as it has."""
-
-    sharding: ClosedSharding
-    reduced: Reduced | None = None
-    itemsize: float = math.inf
-
-    @property
-    def parts(self) -> int:
-        """Into how many parts what is wanted is split: the value, or what it is reduced to."""
-        return math.prod(map(axes_size, self.sharding.axes))
-
-    @property
-    def split(self) -> DimAxes | None:
-        """The axes that split each dim of the value if it is as wanted."""
-        if self.reduced is None:
-            return self.sharding.axes
-        rule = self.reduced.rule
-        factors = factors_of_dims(rule, rule.results[0], self.sharding.axes)
-        return dims_of_factors(rule, rule.operands[0], factors)
-
-
-def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Sequence[Want]]:
+def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Sequence[Want | WantReduced]]:
     """What users of a value want, the finest shardings first, for those values that are not only wanted in the
     propagated sharding, by `sharding_of`. Ops on the elements of one tensor want of it what is wanted of their
     result."""
     uses, free = uses_of(program), _made_of_nothing(program)
-    found: dict[Value, Sequence[Want]] = {}
+    found: dict[Value, Sequence[Want | WantReduced]] = {}
     for value, users in reversed(list(uses.users.items())):
         own = sharding_of(value)
-        wants = dict.fromkeys([Want(own)] if value in uses.given else [])
+        wants: dict[Want | WantReduced, None] = dict.fromkeys([Want(own)] if value in uses.given else [])
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
             wants.update(dict.fromkeys(behind or [_want_of(user, value, own, sharding_of, free)]))
-        if len(wants) > _MOST_WANTS or all(want.reduced is None and want.sharding == own for want in wants):
+        if len(wants) > _MOST_WANTS or all(isinstance(want, Want) and want.sharding == own for want in wants):
             continue
-        found[value] = tuple(sorted(wants, key=lambda want: (want.reduced is not None, -want.parts, -want.itemsize)))
+        found[value] = tuple(sorted(wants, key=_in_order))
     return found
+
+
+def _in_order(want: Want | WantReduced) -> tuple[bool, int, float]:
+    """The values before what they are reduced to, and the finest shardings of each first."""
+    parts = math.prod(map(axes_size, want.sharding.axes))
+    return (False, -parts, -want.itemsize) if isinstance(want, Want) else (True, -parts, 0)
 
 
 def _made_of_nothing(program: Program) -> set[Value]:
@@ -101,7 +103,7 @@ def _made_of_nothing(program: Program) -> set[Value]:
 
 def _want_of(
     user: Op, value: Value, own: ClosedSharding, sharding_of: ShardingOf, free: Collection[Value] = ()
-) -> Want:
+) -> Want | WantReduced:
     """What an op wants of a value that has that sharding of its own, to have its result as wanted. Products, and ops
     that read elements at other places than they write, can be split in many ways: they want the value as it is; and so
     do ops on several tensors, other than those that are `free` to be computed anywhere, whose result is split in fewer
@@ -113,13 +115,14 @@ def _want_of(
         return Want(own)
     wanted = sharding_of(user.result)
     if user.name == "reduce":
-        return Want(wanted, Reduced(user.result.type, rule))
+        return WantReduced(wanted, user.result.type, rule)
     if not is_made_of_parts(user) or own.order is not None or wanted.order is not None:
         return Want(own)
     itemsize = user.result.dtype.nbytes if user.result.shape == value.shape else math.inf
-    found, as_it_is = Want(_read_for(wanted, rule, user.operands.index(value), own), itemsize=itemsize), Want(own)
+    read = _read_for(wanted, rule, user.operands.index(value), own)
     is_one = all(v is value or v in free for v in user.operands)
-    return found if is_one or found.parts >= as_it_is.parts else as_it_is
+    is_as_fine = math.prod(map(axes_size, read.axes)) >= math.prod(map(axes_size, own.axes))
+    return Want(read, itemsize) if is_one or is_as_fine else Want(own)
 
 
 def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:

@@ -8,7 +8,7 @@ latency or padding could make another plan cheaper, or there is no such plan, on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ir.mesh import Mesh
@@ -55,6 +55,13 @@ class Resharder:
                 found = self._priced(self.steps_of.plan(*key), self.steps_of.machine, key)
             self.plans[key] = found
         return found
+
+    def cheapest(
+        self, shape: tuple[int, ...], itemsize: float, sources: Iterable[ClosedSharding], target: ClosedSharding
+    ) -> tuple[ReshardPlan, ClosedSharding]:
+        """The plan that takes the least time, from any of the sources, and the source that it starts from."""
+        plans = [(self.plan(shape, itemsize, source, target), source) for source in sources]
+        return min(plans, key=lambda found: found[0].seconds)
 
     def least_seconds(
         self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
