@@ -87,7 +87,7 @@ class Region:
 @record(eq=False, weakref_slot=True)
 class Op:
     """One operation. `cause` says why a pass put it there and, for a reshard of a plan, what needs the value in this
-    sharding. `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`). `signature`
+    sharding. `strategy` says in a plan how the op is computed on shards (`passes.partition.spelling`). `signature`
     caches what follows from its name, attributes and types (`passes.signatures`)."""
 
     name: str

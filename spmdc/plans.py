@@ -28,10 +28,10 @@ from passes.partition import read_plan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import StrategyQuery, plain_query
-from passes.partition.plan.spelling import read_strategy, spell_strategy
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
+from passes.partition.spelling import read_strategy, spell_strategy
 from passes.partition.strategy import Strategy
 from passes.partition.write.cost import OpCost, PlanCost, plan_cost
 from passes.propagation.reasons import Propagated

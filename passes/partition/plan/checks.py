@@ -16,10 +16,10 @@ from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
 from passes.partition.closed_sharding import ClosedSharding, Partial, PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
-from passes.partition.plan.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
-from passes.partition.plan.step_checks import StepChecks, is_same
 from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
+from passes.partition.reshard.step_checks import StepChecks, is_same
 from passes.partition.reshard.steps import AnySharding
+from passes.partition.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
 from passes.partition.strategy import WindowedEinsum, results_of_candidates, shardings_under
 from passes.sub_axes import SubAxes
 

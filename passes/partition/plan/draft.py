@@ -14,8 +14,8 @@ from ir.ops.control import is_call
 from ir.program import Attr, Op, Region, Value, callee_of
 from passes.cost.model import cost_of_regions
 from passes.partition.closed_sharding import ClosedSharding, Shardings
-from passes.partition.plan.spelling import spell_strategy
 from passes.partition.plan.versions import Versions
+from passes.partition.spelling import spell_strategy
 from passes.partition.strategy import Strategy
 from passes.signatures import hand_on_signature
 

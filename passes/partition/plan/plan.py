@@ -10,8 +10,8 @@ from ir.diagnostics import Diagnostic
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Value
 from passes.partition.closed_sharding import closed_sharding_of
-from passes.partition.plan.spelling import IDENTITY, spell_steps
 from passes.partition.reshard.planner import Resharder
+from passes.partition.spelling import IDENTITY, spell_steps
 from passes.rewrite import map_program
 from passes.sub_axes import SubAxes
 

@@ -23,12 +23,12 @@ from passes.partition.plan.draft import Draft
 from passes.partition.plan.facts import Facts
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.recompute import Estimate, computed_in, finest_for, is_identity, made_by, strategy_for
-from passes.partition.plan.spelling import IDENTITY, spell_steps
 from passes.partition.plan.versions import Given
 from passes.partition.registry import Constants
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import ReshardPlan, Step
 from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.spelling import IDENTITY, spell_steps
 from passes.partition.strategy import Strategy
 
 

@@ -24,10 +24,10 @@ from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
 from passes.partition.context import Callers, OpContext
 from passes.partition.plan.plan import Plan
-from passes.partition.plan.spelling import Spelled, read_steps, read_strategy
 from passes.partition.registry import partitioning_of
 from passes.partition.reshard.steps import Steps, emit_steps
 from passes.partition.shards import mask, uneven_dims
+from passes.partition.spelling import Spelled, read_steps, read_strategy
 from passes.partition.strategy import Strategy
 from passes.signatures import signature_of
 

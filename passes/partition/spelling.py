@@ -25,21 +25,8 @@ from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.spelling.cursor import Cursor
 from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.reshard import strided
-from passes.partition.reshard.steps import (
-    AllToAll,
-    AnySharding,
-    Gather,
-    MakePartial,
-    Permute,
-    Reduce,
-    ReduceScatter,
-    Reorder,
-    Slice,
-    Spread,
-    Step,
-    Steps,
-)
+from passes.partition.reshard import steps, strided
+from passes.partition.reshard.steps import AnySharding, Step, Steps
 from passes.partition.reshard.strided_sharding import Digit, StridedSharding
 from passes.partition.strategy import Strategy, WindowedEinsum
 
@@ -48,15 +35,15 @@ IDENTITY = "identity"
 done."""
 
 _KINDS: Mapping[str, type[Any]] = {
-    "all_gather": Gather,
-    "slice": Slice,
-    "all_to_all": AllToAll,
-    "collective_permute": Permute,
-    "all_reduce": Reduce,
-    "reduce_scatter": ReduceScatter,
-    "make_partial": MakePartial,
-    "spread": Spread,
-    "reorder": Reorder,
+    "all_gather": steps.Gather,
+    "slice": steps.Slice,
+    "all_to_all": steps.AllToAll,
+    "collective_permute": steps.Permute,
+    "all_reduce": steps.Reduce,
+    "reduce_scatter": steps.ReduceScatter,
+    "make_partial": steps.MakePartial,
+    "spread": steps.Spread,
+    "reorder": steps.Reorder,
     "strided": strided.Strided,
     "rotate": strided.Rotate,
     "retile": strided.Retile,
@@ -82,9 +69,9 @@ def spell_strategy(mesh: Mesh, op: Op, rule: FactorRule, strategy: Strategy) -> 
     return f"{view}{split}; {rotation}" if split else f"{view}{rotation}"
 
 
-def spell_steps(mesh: Mesh, steps: Steps) -> str:
+def spell_steps(mesh: Mesh, taken: Steps) -> str:
     """The steps of a reshard, each with the sharding that it leads to."""
-    return "; ".join(f"{spell_step(mesh, step)} -> {_spell_sharding(mesh, after)}" for step, after in steps)
+    return "; ".join(f"{spell_step(mesh, step)} -> {_spell_sharding(mesh, after)}" for step, after in taken)
 
 
 def spell_step(mesh: Mesh, step: Step) -> str:

@@ -10,20 +10,8 @@ import numpy as np
 
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes, positions_along
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard import strided
-from passes.partition.reshard.steps import (
-    AllToAll,
-    AnySharding,
-    Gather,
-    MakePartial,
-    Permute,
-    Reduce,
-    ReduceScatter,
-    Reorder,
-    Slice,
-    Spread,
-    Step,
-)
+from passes.partition.reshard import steps, strided
+from passes.partition.reshard.steps import AnySharding, Permute, ReduceScatter, Spread, Step
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding
 from passes.sub_axes import SubAxes
 
@@ -45,7 +33,7 @@ class StepChecks:
                 ends, is_cut = ((step.before, before), (step.after, after)), not isinstance(step, strided.Retile)
                 fits = all(self.is_tiling(shape, *end, is_cut=is_cut) for end in ends) and self.moves_digits(step)
                 return "" if fits else "its digits, or what is pending, are others"
-            case Reorder(source, target):
+            case steps.Reorder(source, target):
                 orders = getattr(before, "order", None), getattr(after, "order", None)
                 return "" if orders == (source, target) and before.axes == after.axes else "it changes the device order"
             case Permute():
@@ -115,48 +103,50 @@ class StepChecks:
         named = [getattr(step, name, None) for name in ("dim", "source", "target")]
         if any(isinstance(dim, int) and not 0 <= dim < len(dims) for dim in named):
             return "the tensor has no such dim"
-
-        def spell(axes: Axes) -> str:
-            return ", ".join(map(self.mesh.spell, axes))
-
-        def leave(dim: int, axes: Axes) -> str:
-            have, gone = fine(dims[dim]), fine(axes)
-            dims[dim] = have[: len(have) - len(gone)]
-            ends_so = have[len(have) - len(gone) :] == gone
-            return "" if ends_so else f"{spell(axes)} is not what splits dim {dim} last"
-
-        def enter(axes: Axes) -> str:
-            return (
-                f"{spell(axes)} splits a dim already, or a reduction over it is pending" if _uses(before, axes) else ""
-            )
-
+        fault = ""
         match step:
-            case Gather(dim, axes):
-                fault = leave(dim, axes)
-            case Slice(dim, axes):
-                fault = enter(axes)
+            case steps.Gather(dim, axes):
+                fault = self.left(dims, dim, axes)
+            case steps.Slice(dim, axes):
+                fault = self.taken(before, axes)
                 dims[dim] = (*dims[dim], *axes)
-            case AllToAll(axes, source, target):
-                fault = leave(source, axes)
+            case steps.AllToAll(axes, source, target):
+                fault = self.left(dims, source, axes)
                 dims[target] = (*dims[target], *axes)
-            case Reduce(axes, kind) | ReduceScatter(axes, kind):
-                is_pending = all(partial.get(a) == kind for a in fine(axes))
-                fault = "" if is_pending else f"no {kind} is pending over {spell(axes)}"
+            case steps.Reduce(axes, kind) | ReduceScatter(axes, kind):
+                if any(partial.get(a) != kind for a in fine(axes)):
+                    fault = f"no {kind} is pending over {self.spell(axes)}"
                 partial = {a: pending for a, pending in partial.items() if a not in fine(axes)}
                 if isinstance(step, ReduceScatter):
                     dims[step.dim] = (*dims[step.dim], *axes)
-            case MakePartial(axes, kind) | Spread(axes, kind):
-                fault = leave(step.dim, axes) if isinstance(step, Spread) else enter(axes)
+            case steps.MakePartial(axes, kind) | Spread(axes, kind):
+                fault = self.left(dims, step.dim, axes) if isinstance(step, Spread) else self.taken(before, axes)
                 partial |= dict.fromkeys(fine(axes), kind)
             case _:
                 return "it is of another kind"
         if fault:
             return fault
-        if isinstance(before, StridedSharding) and tuple(dims) != before.axes:
+        if not isinstance(before, StridedSharding):
+            return ClosedSharding(tuple(dims), tuple(partial.items()), before.order)
+        if tuple(dims) != before.axes:
             return "its dims are split into strided parts"
-        if isinstance(before, StridedSharding):
-            return before.with_partial(tuple(partial.items()))
-        return ClosedSharding(tuple(dims), tuple(partial.items()), before.order)
+        return before.with_partial(tuple(partial.items()))
+
+    def left(self, dims: list[Axes], dim: int, axes: Axes) -> str:
+        """Takes axes from the end of those of a dim; why it cannot, or empty."""
+        fine = self.sub_axes.primes.split
+        have, gone = fine(dims[dim]), fine(axes)
+        kept = len(have) - len(gone)
+        dims[dim] = have[:kept]
+        return "" if have[kept:] == gone else f"{self.spell(axes)} is not what splits dim {dim} last"
+
+    def taken(self, before: AnySharding, axes: Axes) -> str:
+        """Why axes are not free to split a dim, or to have a reduction pending over them; empty if they are."""
+        is_used = _uses(before, axes)
+        return f"{self.spell(axes)} splits a dim already, or a reduction over it is pending" if is_used else ""
+
+    def spell(self, axes: Axes) -> str:
+        return ", ".join(map(self.mesh.spell, axes))
 
 
 def _is_possible(shape: Sequence[int], strided: StridedSharding) -> bool:
