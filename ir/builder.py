@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ir.causes import Cause
 from ir.diagnostics import Span, SpmdcError, error
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
-from ir.program import Attr, Function, Op, Region, Result, Value
+from ir.program import Attr, Function, Op, Region, Result, Value, values_within
 from ir.sharding import Sharding
 from ir.types import TensorType
 
@@ -24,6 +24,11 @@ class Names:
     used: set[str] = field(default_factory=set[str])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     base: Names | None = None
+
+    @staticmethod
+    def beside(*functions: Function) -> Names:
+        """Names that no value of these functions has."""
+        return Names({v.name for function in functions for v in values_within(function.body)})
 
     def fresh(self, hint: str) -> str:
         """`hint` if it is free, else its next numbered variant."""
@@ -156,6 +161,10 @@ class RegionBuilder:
         elif opname == "undefined":
             self.undefined.update(results)
         return results
+
+    def in_place_of(self, op: Op) -> Sequence[Op]:
+        """The ops so far, of which the last makes the results of `op` instead of its own."""
+        return (*self.ops[:-1], replace(self.ops[-1], results=op.results))
 
     def region(self, *results: Value) -> Region:
         """The finished region."""

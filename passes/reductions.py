@@ -7,14 +7,13 @@ each device then reduces itself. So the program contains what is sent, and how m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from ir.builder import Names, RegionBuilder
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr, is_in_one_call
 from ir.ops.rule_helpers import int_attr
-from ir.program import Function, Op, Program, Value, values_within, walk
+from ir.program import Function, Op, Program, Value, walk
 from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
@@ -32,16 +31,14 @@ def write_reductions(program: Program, machine: Machine) -> Program:
 def _function(function: Function, machine: Machine) -> Function:
     if not any(_is_to_be_written(op) for op in walk(function.body)):
         return function
-    names = Names({v.name for v in values_within(function.body)})
+    names = Names.beside(function)
 
-    def written(op: Op) -> Iterator[Op]:
+    def written(op: Op) -> Sequence[Op]:
         if not _is_to_be_written(op):
-            yield op
-            return
+            return (op,)
         b = RegionBuilder(names, span=op.span, cause=op.cause)
         _WRITTEN[op.name](b, op, machine)
-        yield from b.ops[:-1]
-        yield replace(b.ops[-1], results=op.results)
+        return b.in_place_of(op)
 
     return with_parts(function, body=map_ops(function.body, written))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import Any
 
 from ir.ops.declaration import (
     BITWISE,
@@ -168,6 +169,16 @@ declare(
 def _per_dim(name: str, values: Sequence[int], rank: int) -> None:
     if len(values) != rank:
         raise TypeRuleError(f"{name}={list(values)} must have a number for each of the operand's {rank} dims")
+
+
+def slice_along(shape: Sequence[int], dim: int, start: int, limit: int, stride: int = 1) -> dict[str, Any]:
+    """The attributes of a slice of a tensor of that shape, along one dim."""
+
+    def of(others: Sequence[int], own: int) -> tuple[int, ...]:
+        return (*others[:dim], own, *others[dim + 1 :])
+
+    strides = of((1,) * len(shape), stride) if stride > 1 else ()
+    return {"start": of((0,) * len(shape), start), "limit": of(shape, limit), "stride": strides}
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> Types:

@@ -14,7 +14,7 @@ from ir.builder import Names
 from ir.closure import reached
 from ir.ops import OPS
 from ir.ops.control import is_call, is_loop
-from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, values_within, walk
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, walk
 from passes.cost.model import trips_of
 from passes.rewrite import with_parts
 
@@ -51,7 +51,7 @@ def checkpointed(program: Program, ops: Collection[Op]) -> Program:
     chosen = frozenset(ops)
     functions: dict[str, Function] = {}
     for name, function in program.functions.items():
-        names = Names({v.name for v in values_within(function.body)})
+        names = Names.beside(function)
         functions[name] = with_parts(function, body=_checkpointed(function.body, chosen, names))
     return with_parts(program, functions=functions)
 

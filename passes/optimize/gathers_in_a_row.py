@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 
 from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
 from ir.mesh import Axes
 from ir.ops.collective import axes_attr, collective_group
 from ir.ops.rule_helpers import int_attr
-from ir.program import Op, Program, all_regions, values_within
+from ir.program import Op, Program, all_regions
 from passes.cost.machine import Machine
 from passes.cost.model import ROUNDING, communication_seconds, memory_seconds, sent_bytes
 from passes.optimize.joining import is_small, joined_cause, kind_of, rearranged, reshaped
@@ -38,7 +37,7 @@ def gather_at_once(program: Program, machine: Machine) -> Program:
     chains = _chains(program, machine)
     if not chains:
         return program
-    names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})
+    names = Names.beside(*program.functions.values())
     inside = {op for chain in chains.values() for op in chain}
 
     def rewritten(op: Op) -> Iterable[Op]:
@@ -92,7 +91,7 @@ def _is_as_fast(machine: Machine, chain: Chain) -> bool:
     return together <= apart * ROUNDING
 
 
-def _at_once(program: Program, chain: Chain, names: Names) -> Iterator[Op]:
+def _at_once(program: Program, chain: Chain, names: Names) -> Sequence[Op]:
     """One gather over all axes, in the order of the mesh, whatever dims they are along: so that such gathers may be
     joined."""
     last, x, ranks = chain[-1], chain[0].operands[0], program.mesh.names
@@ -107,8 +106,7 @@ def _at_once(program: Program, chain: Chain, names: Names) -> Iterator[Op]:
     places = [(gathers.index(op), count + 1 + i) for i, op in enumerate(outer_first)]
     order = (count, *(d for place in places for d in place))
     rearranged(b, name, rows, (*map(collective_group, gathers), *sizes), order, last.result.shape)
-    yield from b.ops[:-1]
-    yield replace(b.ops[-1], results=last.results)
+    return b.in_place_of(last)
 
 
 def _dim(op: Op) -> int:

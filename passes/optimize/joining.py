@@ -20,7 +20,7 @@ from ir.graph import Graph, dataflow
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
-from ir.program import Attr, Function, Op, Program, Region, Value, all_regions, values_within
+from ir.program import Attr, Function, Op, Program, Region, Value, all_regions
 from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
 from passes.cost.model import latency_seconds, memory_seconds
@@ -98,7 +98,7 @@ def kind_of(op: Op) -> object:
 
 
 def _function(function: Function, context: _Context) -> Function:
-    names = Names({v.name for v in values_within(function.body)})
+    names = Names.beside(function)
     return with_parts(function, body=_region(function.body, names, context))
 
 
@@ -277,8 +277,7 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
             columns = cut.op("slice", whole, name=op.result.name, start=(0, start), limit=limit, stride=(1, 1))
             _unrow(cut, op, columns, parts)
             start = end
-            yield from cut.ops[:-1]
-            yield replace(cut.ops[-1], results=op.results)
+            yield from cut.in_place_of(op)
 
 
 def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> Sequence[Value]:

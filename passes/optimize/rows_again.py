@@ -27,7 +27,7 @@ from ir.ops.declaration import InKernels
 from ir.ops.elementwise import is_conversion
 from ir.ops.layout import is_annotation, is_repetition
 from ir.ops.rule_helpers import ints_attr
-from ir.program import Function, Op, Program, Region, Value, all_ops, values_within
+from ir.program import Function, Op, Program, Region, Value, all_ops
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
 from passes.rewrite import with_parts
 
@@ -215,7 +215,7 @@ class _Rewriter:
         self._whole, self._reads = function, reads
         self._same: dict[Value, Value] = {}
         self._rows: dict[Value, Value] = {}
-        self._names = Names({v.name for v in values_within(function.body)})
+        self._names = Names.beside(function)
 
     def function(self) -> Function:
         return with_parts(self._whole, body=self._region(self._whole.body))

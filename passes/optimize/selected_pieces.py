@@ -13,11 +13,11 @@ pieces instead, so that the concatenation is computed along with what uses it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
-from ir.program import Op, Program, Value, all_ops, values_within
+from ir.ops.layout import slice_along
+from ir.program import Op, Program, Value, all_ops
 from ir.types import TensorType, s32
 from passes.joined_parts import Pieces, pieces_of
 from passes.rewrite import map_program
@@ -39,7 +39,7 @@ def select_pieces(program: Program) -> Program:
         ):
             continue
         if names is None:
-            names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})
+            names = Names.beside(*program.functions.values())
         b = RegionBuilder(names, span=op.span, cause=op.cause)
         on_true, on_false = (
             side or _cut_like(b, v, put_together[0], makers) for side, v in zip(sides, op.operands[1:], strict=True)
@@ -48,7 +48,7 @@ def select_pieces(program: Program) -> Program:
             _update(b, op, *put_together, is_on_true=on_false is None)
         else:
             _join(b, op, on_true, on_false)
-        became[op] = (*b.ops[:-1], replace(b.ops[-1], results=op.results))
+        became[op] = b.in_place_of(op)
     return map_program(program, lambda op: became.get(op, (op,))) if became else program
 
 
@@ -89,6 +89,4 @@ def _update(b: RegionBuilder, op: Op, pieces: Pieces, *, is_on_true: bool) -> No
 
 
 def _cut(b: RegionBuilder, x: Value, dim: int, start: int, size: int) -> Value:
-    low = tuple(start if d == dim else 0 for d in range(x.type.rank))
-    limit = tuple(start + size if d == dim else n for d, n in enumerate(x.shape))
-    return b.op("slice", x, name=x.name, start=low, limit=limit)
+    return b.op("slice", x, name=x.name, **slice_along(x.shape, dim, start, start + size))

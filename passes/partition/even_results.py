@@ -12,7 +12,7 @@ from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef, Mesh, axes_size
-from ir.program import Program, Region, Result, Value, values_within
+from ir.program import Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding, local_shape
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import closed_sharding_of
@@ -28,7 +28,7 @@ def with_even_results(program: Program, machine: Machine) -> Program:
     if all(new is old for new, old in zip(even, main.results, strict=True)):
         return program
     resharder = Resharder(find_sub_axes(program), machine)
-    b = RegionBuilder(Names({v.name for v in values_within(main.body)}))
+    b = RegionBuilder(Names.beside(main))
     values = [
         value if new is old else _resharded(b, resharder, value, old, new)
         for value, old, new in zip(main.body.results, main.results, even, strict=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
+from ir.ops.layout import slice_along
 from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
@@ -58,13 +59,11 @@ def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None =
     have = x.shape[dim]
     if have == size:
         return x
-    rank = x.type.rank
     if have > size:
-        limit = tuple(size if d == dim else n for d, n in enumerate(x.shape))
-        return b.op("slice", x, name=x.name, start=(0,) * rank, limit=limit)
+        return b.op("slice", x, name=x.name, **slice_along(x.shape, dim, 0, size))
     fill = fill if fill is not None else padding_of(b, TensorType((), x.dtype))
-    high = tuple(size - have if d == dim else 0 for d in range(rank))
-    return b.op("pad", x, fill, name=x.name, low=(0,) * rank, high=high)
+    high = tuple(size - have if d == dim else 0 for d in range(x.type.rank))
+    return b.op("pad", x, fill, name=x.name, low=(0,) * x.type.rank, high=high)
 
 
 def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int, name: str = "") -> Value:

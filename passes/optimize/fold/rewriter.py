@@ -16,7 +16,7 @@ from ir.diagnostics import Span
 from ir.ops.control import is_call, is_loop
 from ir.ops.creation import constant_value, is_made_of_nothing
 from ir.ops.layout import ANNOTATION, is_annotation, is_hint
-from ir.program import Attr, Function, Op, Region, Value, callee_of, values_within
+from ir.program import Attr, Function, Op, Region, Value, callee_of
 from ir.types import TensorType
 from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
 from passes.optimize.fold.infer import FactMap
@@ -48,7 +48,7 @@ class Rewriter:
         self.rules = rules
         self.inlined = inlined
         self.devices = devices
-        self.names = Names({v.name for v in values_within(function.body)})
+        self.names = Names.beside(function)
         self.facts = FactMap()
         self._ops: list[Op] = []
         self._same: dict[Value, Value] = {}

@@ -16,7 +16,7 @@ from ir.ops import OPS
 from ir.ops.control import is_map
 from ir.ops.creation import is_made_of_nothing
 from ir.ops.layout import is_annotation
-from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
+from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, walk
 from passes.optimize.dce import eliminate_dead_code, live_region
 from passes.optimize.fold import algebra, windows
 from passes.optimize.fold import data_movement as placing
@@ -90,7 +90,7 @@ def _split(function: Function) -> Function:
 
     Shardy's importer does so for the same reason.
     """
-    names = Names({v.name for v in values_within(function.body)})
+    names = Names.beside(function)
     return replace(function, body=_split_in(function.body, names, {}, set()))
 
 

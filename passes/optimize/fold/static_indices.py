@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.addressing import GATHER, SCATTER, Addressing, Spelling, gather_addressing, scatter_addressing
+from ir.ops.layout import slice_along
 from ir.ops.reduction import COMBINES, neutral_of, reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
@@ -163,9 +164,7 @@ def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[Aff
 
 
 def _component(r: Rewriter, indices: Value, vector: int, k: int) -> Value:
-    start = tuple(k if d == vector else 0 for d in range(indices.type.rank))
-    limit = tuple(k + 1 if d == vector else n for d, n in enumerate(indices.shape))
-    return r.write("slice", indices, start=start, limit=limit)
+    return r.write("slice", indices, **slice_along(indices.shape, vector, k, k + 1))
 
 
 # Reading.

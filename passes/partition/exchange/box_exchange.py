@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.boxes import Boxes
+from ir.ops.layout import slice_along
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, pred, s32
@@ -246,10 +247,7 @@ def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str,
         return x
     if (low, stride) == (0, 1):
         return resize(b, x, dim, size)
-    start = tuple(low if d == dim else 0 for d in range(x.type.rank))
-    limit = tuple(low + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(x.shape))
-    strides = tuple(stride if d == dim else 1 for d in range(x.type.rank)) if stride > 1 else ()
-    return b.op("slice", x, name=name, start=start, limit=limit, stride=strides)
+    return b.op("slice", x, name=name, **slice_along(x.shape, dim, low, low + (size - 1) * stride + 1, stride))
 
 
 def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_in_groups
+from ir.ops.layout import slice_along
 from ir.ops.reduction import COMBINES, CUMULATIVE, identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Value
@@ -101,8 +102,6 @@ def scan(c: OpContext) -> Sequence[Value]:
 
 def _last(b: RegionBuilder, scanned: Value, dim: int, at: int) -> Value:
     """The last element of a device's scan, at `at`, with a new first dim of size 1 and without `dim`."""
-    start = tuple(at if d == dim else 0 for d in range(scanned.type.rank))
-    limit = tuple(at + 1 if d == dim else n for d, n in enumerate(scanned.shape))
-    total = b.op("slice", scanned, name="total", start=start, limit=limit)
+    total = b.op("slice", scanned, name="total", **slice_along(scanned.shape, dim, at, at + 1))
     rest = tuple(n for d, n in enumerate(scanned.shape) if d != dim)
     return b.op("reshape", total, name="total", shape=(1, *rest))

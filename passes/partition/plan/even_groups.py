@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size
@@ -37,7 +36,7 @@ def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
     attrs = {**op.attrs, groups.name: groups.count + added}
     (more,) = b.append(op.name, operands, attrs, names=(result.name,), shardings=(result.sharding,))
     b.op("slice", more, name=result.name, start=(0,) * result.type.rank, limit=result.shape)
-    return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
+    return b.in_place_of(op)
 
 
 def _devices(op: Op, groups: Groups, at: Surroundings) -> int:

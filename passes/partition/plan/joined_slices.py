@@ -17,7 +17,7 @@ from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
 from ir.mesh import Axes, axes_size
 from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import Op, Program, Value, all_ops, values_within
+from ir.program import Op, Program, Value, all_ops
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
@@ -47,7 +47,7 @@ def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
             shifted[op] = shift
     if not joined and not shifted:
         return program
-    names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})
+    names = Names.beside(*program.functions.values())
     seconds = _Seconds(program, options)
     became: dict[Op, Sequence[Op]] = {op: (_shifted(op, shift),) for op, shift in shifted.items()}
     for op, parts in joined.items():
@@ -169,4 +169,4 @@ def _joined(op: Op, parts: Sequence[Part], names: Names) -> Sequence[Op]:
             is_before = b.op("compare", position, bound, name="before", sharding=sharding, direction="LT")
             moved = b.op("select", is_before, joined, moved, name=result.name, sharding=sharding)
         joined, offset = moved, offset + part.size
-    return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
+    return b.in_place_of(op)

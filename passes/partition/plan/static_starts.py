@@ -140,4 +140,4 @@ def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
             inside = side if inside is None else b.op("and", inside, side, name="inside", sharding=sharding)
     assert inside is not None
     b.op("select", inside, new, x, name=op.result.name)
-    return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
+    return b.in_place_of(op)

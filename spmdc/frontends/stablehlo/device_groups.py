@@ -15,6 +15,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, positions_along
+from ir.ops.layout import slice_along
 from ir.ops.reduction import identity_of
 from ir.program import Value
 from ir.sharding import ReductionKind
@@ -69,7 +70,7 @@ class GroupsAlongAxes:
         """The value of the first device of the group."""
         index = scope.emit("axis_index", axes=self.axes)
         is_first = scope.emit("compare", index, scope.full(self.order[0], index.type), direction="EQ")
-        kept = scope.emit("select", is_first, value, _zeros(scope, value.type))
+        kept = scope.emit("select", is_first, value, scope.zeros(value.type))
         return scope.emit("all_reduce", kept, axes=self.axes, kind="or" if value.dtype == pred else "sum")
 
 
@@ -105,7 +106,7 @@ class ListedGroups:
         for i, part in enumerate(self._of_each(scope, value)):
             there = tuple(group[i] is not None for group in self.members)
             kept = part if all(there) else scope.emit("select", looked_up(scope, self.axes, there), part, neutral)
-            rows.append(_as_row(scope, kept))
+            rows.append(as_row(scope, kept))
         return scope.emit("reduce", scope.emit("concatenate", *rows, dim=0), dims=(0,), kind=kind)
 
     def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
@@ -117,11 +118,11 @@ class ListedGroups:
         there = tuple(group[0] is not None for group in self.members)
         if all(there):
             return found
-        return scope.emit("select", looked_up(scope, self.axes, there), found, _zeros(scope, value.type))
+        return scope.emit("select", looked_up(scope, self.axes, there), found, scope.zeros(value.type))
 
     def _of_each(self, scope: Scope, value: Value) -> list[Value]:
         """The value of each of the group's devices, in the group's order; arbitrary if there is none."""
-        everyones = scope.emit("all_gather", _as_row(scope, value), axes=self.axes, dim=0)
+        everyones = scope.emit("all_gather", as_row(scope, value), axes=self.axes, dim=0)
         places = (tuple(group[i] or 0 for group in self.members) for i in range(self.size))
         rows = (_slice(scope, everyones, 0, looked_up(scope, self.axes, table), 1) for table in places)
         return [scope.emit("reshape", row, shape=value.shape) for row in rows]
@@ -137,11 +138,7 @@ Groups = GroupsAlongAxes | ListedGroups
 """Groups of devices. Each group lists its devices in some order."""
 
 
-def _zeros(scope: Scope, type: TensorType) -> Value:
-    return scope.full(False if type.dtype == pred else 0, type)
-
-
-def _as_row(scope: Scope, value: Value) -> Value:
+def as_row(scope: Scope, value: Value) -> Value:
     return scope.emit("reshape", value, shape=(1, *value.shape))
 
 
@@ -157,13 +154,16 @@ def _in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> V
     """The dim cut into as many blocks as the order has entries, permuted by it."""
     if order == tuple(range(len(order))):
         return value
-    blocks = list[Value]()
     size = value.shape[dim] // len(order)
-    for block in order:
-        start, limit = [0] * value.type.rank, list(value.shape)
-        start[dim], limit[dim] = block * size, (block + 1) * size
-        blocks.append(scope.emit("slice", value, start=tuple(start), limit=tuple(limit)))
+    cuts = (slice_along(value.shape, dim, block * size, (block + 1) * size) for block in order)
+    blocks = [scope.emit("slice", value, **cut) for cut in cuts]
     return scope.emit("concatenate", *blocks, dim=dim)
+
+
+def require_by_hand(op: mlir.Operation, scope: Scope) -> None:
+    """Raises SpmdcError (E709) for an op outside of manual regions."""
+    if not scope.manual:
+        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
 
 
 def groups_of(op: mlir.Operation, scope: Scope, *, ordered: bool = True) -> Groups | None:
@@ -181,8 +181,7 @@ def listed_groups(
     op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool, ordered: bool = True
 ) -> Groups | None:
     """The groups in an attribute, as in `groups_of`; one of all devices, if it is None."""
-    if not scope.manual:
-        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
+    require_by_hand(op, scope)
     mesh = scope.module.shardings.meshes[0]
     groups = _groups(op, scope, said, has_channel) if said is not None else np.zeros((0, 0), dtype=np.int64)
     if not groups.size:

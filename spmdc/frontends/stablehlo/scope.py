@@ -183,6 +183,10 @@ class Scope:
         self.numbers[value] = number
         return value
 
+    def zeros(self, type: TensorType) -> Value:
+        """A tensor of zeros, or of what is not true."""
+        return self.full(False if type.dtype.kind == "pred" else 0, type)
+
     def number(self, value: Value) -> Number | None:
         """The number that every element of the value equals, if known."""
         return self.numbers.get(value)

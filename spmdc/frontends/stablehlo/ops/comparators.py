@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.layout import slice_along
 from ir.program import Value
 from ir.types import s32
 from spmdc.frontends.stablehlo.ops.reduction import body_function, mapped
@@ -32,8 +33,7 @@ def sorted_by(
         rows = _compared(scope, before, rows, dim, 2**block, n, is_mirrored=True)
         for half in reversed(range(block)):
             rows = _compared(scope, before, rows, dim, 2**half, n, is_mirrored=False)
-    start, limit = (0,) * len(operands[0].shape), operands[0].shape
-    return [v if v.shape == limit else scope.emit("slice", v, start=start, limit=limit) for v in rows[:-1]]
+    return [v if v.shape[dim] == n else scope.emit("slice", v, **slice_along(v.shape, dim, 0, n)) for v in rows[:-1]]
 
 
 def _padded(scope: Scope, value: Value, dim: int, size: int) -> Value:
@@ -41,8 +41,7 @@ def _padded(scope: Scope, value: Value, dim: int, size: int) -> Value:
     high = tuple(size - n if d == dim else 0 for d, n in enumerate(value.shape))
     if not any(high):
         return value
-    zero = scope.full(False if value.dtype.kind == "pred" else 0, value.type.with_shape(()))
-    return scope.emit("pad", value, zero, low=(0,) * len(high), high=high)
+    return scope.emit("pad", value, scope.zeros(value.type.with_shape(())), low=(0,) * len(high), high=high)
 
 
 def _compared(
@@ -55,9 +54,7 @@ def _compared(
     split = (*shape[:dim], shape[dim] // (2 * half), 2, half, *shape[dim + 1 :])
 
     def part(value: Value, i: int) -> Value:
-        start = tuple(i if d == dim + 1 else 0 for d in range(len(split)))
-        limit = tuple(i + 1 if d == dim + 1 else n for d, n in enumerate(split))
-        sliced = scope.emit("slice", value, start=start, limit=limit)
+        sliced = scope.emit("slice", value, **slice_along(split, dim + 1, i, i + 1))
         return scope.emit("reverse", sliced, dims=(dim + 2,)) if i and is_mirrored and half > 1 else sliced
 
     blocks = [scope.emit("reshape", v, shape=split) for v in rows]

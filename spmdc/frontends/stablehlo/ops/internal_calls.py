@@ -7,6 +7,7 @@ import re
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.layout import slice_along
 from ir.program import Value
 from spmdc.frontends.stablehlo.attributes import text_of
 from spmdc.frontends.stablehlo.meshes import frontend_attributes
@@ -59,9 +60,7 @@ def _checked(op: mlir.Operation, scope: Scope, results: list[Value]) -> list[Bou
 
 
 def _part(scope: Scope, value: Value, dim: int, start: int, limit: int) -> Value:
-    starts = tuple(start if d == dim else 0 for d in range(value.type.rank))
-    limits = tuple(limit if d == dim else n for d, n in enumerate(value.shape))
-    return scope.emit("slice", value, start=starts, limit=limits)
+    return scope.emit("slice", value, **slice_along(value.shape, dim, start, limit))
 
 
 def _rotated(scope: Scope, value: Value, dim: int, left: int) -> Value:

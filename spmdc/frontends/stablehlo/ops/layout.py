@@ -21,7 +21,7 @@ def _constant(op: mlir.Operation, scope: Scope) -> Value:
         assert isinstance(value, bool | int | float | complex), value
         return scope.full(value, type)
     if type.size == 0:
-        return scope.full(False if type.dtype.kind == "pred" else 0, type)
+        return scope.zeros(type)
     constant = scope.emit("constant", value=value, type=type)
     if scope.manual and type.dtype.is_integer and type.rank == 1:
         scope.lists[constant] = tuple(map(int, array.tolist()))

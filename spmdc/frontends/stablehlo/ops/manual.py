@@ -15,13 +15,14 @@ from ir.diagnostics import error
 from ir.manual import inner_type
 from ir.mesh import AxisRef, Mesh
 from ir.ops.host import TOKEN
+from ir.ops.layout import slice_along
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
 from ir.spelling.device_assignment import Ids
-from ir.types import TensorType, pred, u32
+from ir.types import TensorType, u32
 from spmdc.frontends.stablehlo.attributes import int_of, ints
 from spmdc.frontends.stablehlo.by_hand import flat_groups
-from spmdc.frontends.stablehlo.device_groups import HELP, Groups, groups_of
+from spmdc.frontends.stablehlo.device_groups import HELP, Groups, as_row, groups_of, require_by_hand
 from spmdc.frontends.stablehlo.device_numbers import axes_by_hand, looked_up
 from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
@@ -118,7 +119,7 @@ def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, groups: Groups)
     if kinds is not None:
         return groups.all_reduced(scope, value, kinds[0])
     function = body_function(op, scope, op.regions[0], "reducer", [value.dtype] * 2)
-    row = scope.emit("reshape", value, shape=(1, *value.shape))
+    row = as_row(scope, value)
     return tree_reduce(scope, function, [groups.gathered(scope, row, 0)], [], (0,))[0]
 
 
@@ -159,11 +160,10 @@ def _all_to_all(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 def _exchanged(scope: Scope, operands: Sequence[Value], groups: Groups) -> list[Bound]:
     """The operands that the group's devices have for this device: each operand is for one device."""
-    rows = [scope.emit("reshape", v, shape=(1, *v.shape)) for v in operands]
+    rows = [as_row(scope, v) for v in operands]
     got = groups.each_to_all(scope, scope.emit("concatenate", *rows, dim=0), 0, 0)
-    start, rest = (0,) * operands[0].type.rank, operands[0].shape
-    parts = (scope.emit("slice", got, start=(i, *start), limit=(i + 1, *rest)) for i in range(len(operands)))
-    return [scope.emit("reshape", part, shape=rest) for part in parts]
+    parts = (scope.emit("slice", got, **slice_along(got.shape, 0, i, i + 1)) for i in range(len(operands)))
+    return [scope.emit("reshape", part, shape=operands[0].shape) for part in parts]
 
 
 @converts("collective_broadcast")
@@ -175,8 +175,7 @@ def _collective_broadcast(op: mlir.Operation, scope: Scope) -> Value:
 @converts("collective_permute")
 def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
     """One shift around the manual axes for each distance that data travels. Devices that receive nothing get zeros."""
-    if not scope.manual:
-        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
+    require_by_hand(op, scope)
     (operand,) = scope.operands(op)
     mesh, replicas = scope.module.shardings.meshes[0], scope.module.replicas
     flat: Ids = np.array(ints(op.attributes["source_target_pairs"]), dtype=np.int64).reshape(-1, 2)
@@ -195,7 +194,7 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
     for target, source in enumerate(source_of):
         if source is not None:
             by_shift.setdefault((source - target) % count, [False] * count)[target] = True
-    result = scope.full(False if operand.dtype == pred else 0, operand.type)
+    result = scope.zeros(operand.type)
     order = DeviceOrder(mesh, axes)
     for shift, receives in by_shift.items():
         moved = scope.emit("collective_permute", operand, target=order, source=order, shift=shift) if shift else operand
@@ -252,8 +251,7 @@ def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
 
 def _device_number(op: mlir.Operation, scope: Scope) -> Value:
     """The device's number, with position 0 along axes that are not manual here."""
-    if not scope.manual:
-        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
+    require_by_hand(op, scope)
     mesh = scope.module.shardings.meshes[0]
     axes = axes_by_hand(scope)
     index = tuple(slice(None) if axis in axes else 0 for axis in mesh.whole_axes())

@@ -22,7 +22,7 @@ def _scan(op: mlir.Operation, scope: Scope) -> list[Bound]:
     inputs, carried = operands[:first], operands[first:]
     made = types[: len(types) - len(carried)]
     trips = next(t.shape[dim] for t in (*(v.type for v in inputs), *made))
-    begun = [scope.full(False if t.dtype.kind == "pred" else 0, t) for t in made]
+    begun = list(map(scope.zeros, made))
 
     def step(scope: Scope, i: Value, xs: list[Value]) -> list[Value]:
         outputs, state = xs[: len(made)], xs[len(made) :]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.layout import slice_along
 from ir.program import Value
 from ir.types import DType, s32
 from spmdc.frontends.stablehlo.attributes import flag, int_of, items, text_of, typed_options
@@ -118,9 +119,8 @@ def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
         x = values[0] if dim == rank - 1 else scope.emit("transpose", values[0], perm=perm)
         found = scope.builder.append("top_k", [x], {"k": k})
         return [v if dim == rank - 1 else scope.emit("transpose", v, perm=back) for v in found]
-    limit = tuple(k if d == dim else n for d, n in enumerate(values[0].shape))
     ranked = _sorted(op, scope, values, region, dim, stable=True)
-    return [scope.emit("slice", v, start=(0,) * rank, limit=limit) for v in ranked if isinstance(v, Value)]
+    return [scope.emit("slice", v, **slice_along(v.shape, dim, 0, k)) for v in ranked if isinstance(v, Value)]
 
 
 def _counts_along(scope: Scope, value: Value, dim: int) -> bool:
@@ -141,6 +141,5 @@ def top_k(op: mlir.Operation, scope: Scope, settings: Mapping[str, mlir.Attribut
         return scope.emit_all("top_k", value, k=k)
     dim = value.type.rank - 1
     places = scope.emit("iota", type=value.type.with_dtype(s32), dim=dim)
-    start, limit = (0,) * value.type.rank, (*value.shape[:-1], k)
     ordered = scope.builder.append("sort", [value, places], {"dim": dim, "num_keys": 1, "stable": True})
-    return [scope.emit("slice", v, start=start, limit=limit) for v in ordered]
+    return [scope.emit("slice", v, **slice_along(v.shape, dim, 0, k)) for v in ordered]
