@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         register_callback,
     )
     from spmdc.checkpointing import checkpointed
+    from spmdc.choices import strategies
     from spmdc.comparison.compare import compare
     from spmdc.custom_calls import register_rule
     from spmdc.frontends.jax.annotations import replicate, shard, split
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.programs import as_jax
     from spmdc.frontends.jax.weights import initial_values
     from spmdc.pictures.picture import picture
-    from spmdc.plans import strategies
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
     from spmdc.verification.equivalence import verify
 else:
@@ -59,7 +59,7 @@ else:
         "replicate": "frontends.jax.annotations",
         "shard": "frontends.jax.annotations",
         "split": "frontends.jax.annotations",
-        "strategies": "plans",
+        "strategies": "choices",
         "verify": "verification.equivalence",
     }
 

@@ -1,9 +1,7 @@
-"""Plans for users: the cost of each op, the alternatives, and the differences between two plans."""
+"""Plans for users: the cost of each op, what else it could be computed by, and plans with other strategies."""
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
@@ -17,27 +15,24 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Value, all_ops, values_within, walk
-from ir.records import as_json
-from ir.sharding import Sharding
-from ir.spelling.printer import print_attrs, print_mesh, print_program, print_type
-from passes.cost.machine import TPU_V3, Machine
-from passes.factors import factor_rule, other_rules
+from ir.spelling.printer import print_program
 from passes.manager import Compilation, MakePlan, run
 from passes.partition import Plan as MadePlan
 from passes.partition import read_plan
-from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.sides import StrategyQuery, plain_query
+from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import can_split_along
-from passes.partition.reshard.planner import Resharder
 from passes.partition.spelling import read_strategy, spell_strategy
 from passes.partition.strategy import Strategy
-from passes.partition.write.cost import OpCost, PlanCost, plan_cost
+from passes.partition.write.cost import PlanCost, plan_cost
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes_of
-from spmdc.arguments import require_memory_limit
+from spmdc.choices import Choice, Choices
 from spmdc.pictures import pages
+from spmdc.reports.cost_text import cost_text, sum_text
+from spmdc.reports.plan_differences import plan_differences
 
 _Queries = list[tuple[StrategySelector, Sequence[StrategyQuery]]]
 """What was asked for an op, and of whom."""
@@ -126,153 +121,24 @@ class Plan:
         """The differences of another plan, and their costs: a line for each op that differs, and the totals."""
         require(isinstance(other, Plan), "plans are compared with plans", other, "spmdc.plan(program)")
         costs = self.cost(), other.cost()
-        rows = _rows(self.program, costs[0]), _rows(other.program, costs[1])
-        lines: list[str] = []
-        for key in dict.fromkeys((*rows[0], *rows[1])):
-            pair = [side.get(key, []) for side in rows]
-            same = {row.details for row in pair[0]} & {row.details for row in pair[1]}
-            for mark, side, others in zip("-+", pair, reversed(pair), strict=True):
-                lines.extend(f"{mark} {row.shown(others)}" for row in side if row.details not in same)
-        sums = [sum_text(c) for c in costs]
-        return Lines("\n".join([*(lines or ["the plans are the same"]), f"- {sums[0]}", f"+ {sums[1]}"]))
-
-
-# Costs.
-
-
-def cost_text(cost: OpCost) -> str:
-    """`3.2 us, 4,096 bytes received, 65,536 alive`."""
-    received = f"{cost.received:,} bytes received, " if cost.received else ""
-    return f"{seconds_text(cost.seconds)}, {received}{cost.alive:,} alive"
-
-
-def sum_text(cost: PlanCost) -> str:
-    """`1.2 ms (critical path 1 ms), 4,096 bytes received, 65,536 bytes of memory at the peak`."""
-    seconds = f"{seconds_text(cost.seconds)} (critical path {seconds_text(cost.critical_seconds)})"
-    return f"{seconds}, {cost.received:,} bytes received, {cost.peak:,} bytes of memory at the peak"
-
-
-@functools.lru_cache(maxsize=2**14)
-def seconds_text(seconds: float) -> str:
-    """A time in a suitable unit."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        text = f"{seconds * factor:.3g}"
-        if abs(float(text)) >= 1:
-            return f"{text} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+        return Lines(plan_differences((self.program, other.program), costs))
 
 
 # Choices.
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A strategy of an op. `seconds` is the time of the op and of the reshards for it, `alone` that of the op only, and
-    `total` that of the whole plan with that strategy, if it was computed. `excess` is the number of bytes beyond the
-    memory limit. `excluded` names the option that forbids it."""
-
-    strategy: str
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    seconds: float
-    alone: float
-    total: float | None
-    excess: int
-    is_chosen: bool
-    excluded: str = ""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Choices:
-    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split.
-
-    The plan has `copies` of the op if the function that it is of was planned for several calls, or it is computed again
-    in other shardings. Another strategy is for all of them.
-    """
-
-    value: str
-    op: str
-    rules: tuple[str, ...]
-    choices: tuple[Choice, ...]
-    whole: tuple[str, ...]
-    copies: int = 1
-
-    def __repr__(self) -> str:
-        return f"<Choices for {self.value}, {self.op}: {len(self.choices)}>"
-
-    def _repr_html_(self) -> str:
-        return pages.lines(str(self))
-
-    def __str__(self) -> str:
-        lines = [f"{self.value} = {self.op}: {' | '.join(self.rules)}"]
-        for choice in self.choices:
-            mark = "*" if choice.is_chosen else "-" if choice.excluded else " "
-            total = f", the program {seconds_text(choice.total)}" if choice.total is not None else ""
-            text = choice.strategy or "computed whole on every device"
-            costs = f"{seconds_text(choice.seconds)} ({seconds_text(choice.alone)} without reshards{total})"
-            lines.append(f"{mark} {text}: {costs}")
-            lines.append(f"      {', '.join(choice.operands)} -> {', '.join(choice.results)}")
-            if choice.excluded:
-                lines.append(f"      excluded: {choice.excluded}")
-        shared = f"the plan has {self.copies} copies of this op: another strategy is for all of them"
-        return "\n".join([*lines, *self.whole, *([shared] if self.copies > 1 else [])])
-
-    def to_json(self) -> dict[str, object]:
-        """The choices as plain data."""
-        return as_json(self)
-
-
-def strategies(
-    op: Op, shardings: Sequence[Sharding], *, machine: Machine | str = TPU_V3, memory_limit: int | None = None
-) -> list[tuple[str, float]]:
-    """The strategies of an op with operands in these shardings, each with its seconds, reshards of operands included;
-    the cheapest first. Raises SpmdcError (E601; E413 if the op has no factors)."""
-    require(isinstance(op, Op), "strategies are those of an op", op, "program.main.body.ops has some")
-    fits = isinstance(shardings, Sequence) and all(isinstance(sharding, Sharding) for sharding in shardings)
-    fits = fits and [sharding.rank for sharding in shardings] == [v.type.rank for v in op.operands]
-    fits = fits and len({sharding.mesh for sharding in shardings}) <= 1
-    message = f"the shardings are one for each of {len(op.operands)} operands, of its rank, and on one mesh"
-    require(fits, message, shardings)
-    if memory_limit is not None:
-        require_memory_limit(memory_limit)
-    rule = factor_rule(op)
-    if rule is None:
-        raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
-    mesh = shardings[0].mesh if shardings else Mesh(())
-    sub_axes = find_sub_axes_of(mesh, shardings)
-    machine = Machine.of(machine).laid_out((mesh,))
-    options = PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit)
-    selector = StrategySelector(Resharder(sub_axes, machine), options)
-    have = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)
-    whole = [ClosedSharding.replicated(v.type.rank) for v in op.results]
-    found: dict[str, float] = {}
-    for each in (rule, *other_rules(op)):
-        for strategy in selector.candidates(plain_query(op, each, have, whole)):
-            text = spell_strategy(mesh, op, each, strategy)
-            seconds = strategy.alone + _moved(selector, op, have, strategy)
-            found[text] = min(seconds, found.get(text, seconds))
-    return sorted(found.items(), key=lambda pair: pair[1])
-
-
-def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], strategy: Strategy) -> float:
-    plans = (
-        selector.resharder.plan(v.shape, v.dtype.nbytes, have, want)
-        for v, have, want in zip(op.operands, have, strategy.operands, strict=True)
-    )
-    return sum(plan.seconds for plan in plans)
 
 
 def choices_for(plan: Plan, value: str) -> Choices:
     """The possible strategies for the op that makes the value of that name. Raises SpmdcError (E101, E413)."""
     asked = _asked(plan, value)
     mesh, op, made = plan.program.mesh, asked.op, asked.made
-    fitting = (each for each in reversed(asked.queries) if _could_choose(mesh, *each, made.strategy))
-    selector, queries = next(fitting, asked.queries[-1])
+    could = (
+        each for each in reversed(asked.queries) if any(text == made.strategy for text, *_ in _spelled(mesh, *each))
+    )
+    selector, queries = next(could, asked.queries[-1])
     rows: dict[str, tuple[Strategy, str]] = {}
     everything = StrategySelector(selector.resharder, replace(selector.options, windowed_einsum="auto"))
     for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.options.windowed_einsum}")):
-        found = [(spell_strategy(mesh, op, q.rule, each), each) for q in queries for each in who.candidates(q)]
-        for text, strategy in sorted(found, key=lambda row: (row[1].excess, row[1].seconds)):
+        for text, _, strategy in sorted(_spelled(mesh, who, queries), key=lambda row: (row[2].excess, row[2].seconds)):
             rows.setdefault(text, (strategy, excluded))
     choices = [
         Choice(
@@ -325,6 +191,9 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
                 yield f"{factor_letter(f)} (size {factor.size}) must stay whole: {op.name} works along it"
             elif factor.kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, query.rule, f):
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
+
+
+# The op that makes a value.
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,10 +265,16 @@ def _is_called(name: str, function: Function, value: Value) -> bool:
     return name in (value.name, f"{function.name}.{value.name}")
 
 
-def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery], strategy: str) -> bool:
-    """Whether a strategy with that text was one of the answers."""
-    candidates = ((query, each) for query in queries for each in selector.candidates(query))
-    return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
+# Planned anew.
+
+
+def _spelled(
+    mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery]
+) -> Iterator[tuple[str, FactorRule, Strategy]]:
+    """The candidates for an op under each of its rules, with their texts."""
+    for q in queries:
+        for strategy in selector.candidates(q):
+            yield spell_strategy(mesh, q.op, q.rule, strategy), q.rule, strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,11 +309,10 @@ def _planned(plan: Plan, decided: Mapping[object, str]) -> _Planned:
         if chosen is None:
             return None
         wanted = read_strategy((mesh,), chosen, None)
-        candidates = ((query.rule, each) for query in queries for each in selector.candidates(query))
         fitting = [
-            (rule, each)
-            for rule, each in candidates
-            if read_strategy((mesh,), spell_strategy(mesh, op, rule, each), None) == wanted
+            (rule, strategy)
+            for text, rule, strategy in _spelled(mesh, selector, queries)
+            if read_strategy((mesh,), text, None) == wanted
         ]
         if not fitting:
             return None
@@ -449,54 +323,3 @@ def _planned(plan: Plan, decided: Mapping[object, str]) -> _Planned:
     done = run(state, (MakePlan(plan.options, decide),))
     made = replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
     return _Planned(made, asked, met, own)
-
-
-# Differences.
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Something of a plan: in `text` as it is shown where that differs, in `details` with all that may. Values are
-    called as in the source there, without the numbers that a plan adds to their names."""
-
-    text: str
-    details: str
-    cost: OpCost | None = None
-
-    def shown(self, others: Sequence[_Row]) -> str:
-        text = self.details if any(row.text == self.text for row in others) else self.text
-        return text if self.cost is None else f"{text}  # {cost_text(self.cost)}"
-
-
-def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Row]]:
-    """The meshes, the signatures and the ops of a plan, by the function and what they declare or make."""
-    found: dict[tuple[str, str], list[_Row]] = {}
-
-    def add(where: str, what: str, text: str, details: str, cost: OpCost | None = None) -> None:
-        found.setdefault((where, what), []).append(_Row(text, details, cost))
-
-    for mesh in program.meshes:
-        add("", mesh.name, print_mesh(mesh), print_mesh(mesh))
-    for function in program.functions.values():
-        for param in function.params:
-            text = f"parameter {param.name}: {print_type(param.type, param.sharding)}"
-            add(function.name, f"parameter {param.name}", text, text)
-        for result, value in zip(function.results, function.body.results, strict=True):
-            text = f"result {result.name}: {print_type(result.type, result.sharding)}"
-            add(function.name, f"result {result.name}", text, f"{text} = {_plain(value)}")
-        for op in walk(function.body):
-            made = op.operands[0].name if is_reshard(op) else ", ".join(v.name for v in op.results)
-            how = f"reshard({op.attrs['steps']})" if is_reshard(op) else f"{op.name} {op.strategy}".rstrip()
-            given = ", ".join([*map(_plain, op.operands), print_attrs(op, program.meshes)])
-            types = ", ".join(print_type(v.type, v.sharding) for v in op.results)
-            returned = "".join(f"; returns {', '.join(map(_plain, region.results))}" for region in op.regions)
-            details = f"{made}: {types} = {op.name}({given.strip(', ')}) {op.strategy}".rstrip() + returned
-            if is_reshard(op):
-                details = f"{made}: {how}"
-            add(function.name, made, f"{made}: {how}", details, cost.ops.get(op, OpCost(0.0, 0, 0)))
-    return found
-
-
-def _plain(value: Value) -> str:
-    """The name of a value without the number that a plan added to it."""
-    return re.sub(r"(\.\d+)+$", "", value.name)

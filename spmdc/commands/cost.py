@@ -16,8 +16,8 @@ from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Part, Table, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program, read_stdin
 from spmdc.commands.shared.terminal import Stopwatch
-from spmdc.plans import seconds_text
 from spmdc.reports.cost import Cost, CostRow, cost_of
+from spmdc.reports.cost_text import seconds_text
 from spmdc.reports.groups import By
 
 _MOST_POINTS = 1000

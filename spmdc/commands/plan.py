@@ -14,7 +14,7 @@ from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import choices_of, load_program
 from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
-from spmdc.plans import sum_text
+from spmdc.reports.cost_text import sum_text
 
 
 def run(options: Options, *, file: str, explain: str | None, diff: str | None) -> int:

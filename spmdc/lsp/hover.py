@@ -12,7 +12,7 @@ from spmdc.lsp.documents import Analysis
 from spmdc.lsp.hints import sent_at
 from spmdc.lsp.problems import described
 from spmdc.lsp.words import about
-from spmdc.plans import seconds_text
+from spmdc.reports.cost_text import seconds_text
 
 
 async def hover(analysis: Analysis, place: Place) -> types.Hover | None:

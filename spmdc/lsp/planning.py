@@ -24,9 +24,9 @@ from ir.program import Program, values_within
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import ValueId
 from spmdc.api import PropagatedProgram, partition, plan, propagate
-from spmdc.plans import sum_text
 from spmdc.reading import parse
 from spmdc.reports.collectives import Collective
+from spmdc.reports.cost_text import sum_text
 
 _MOST_LINES = 40
 """The most lines of the reasons for a sharding: at the end of a longer chain there is an annotation far away."""

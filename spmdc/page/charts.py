@@ -13,8 +13,8 @@ from typing import Any
 
 from passes.cost.machine import Machine
 from spmdc.pictures.placement import Placement
-from spmdc.plans import seconds_text
 from spmdc.reports.cost import CostRow
+from spmdc.reports.cost_text import seconds_text
 
 _WIDTH, _LANE, _LABEL = 1000, 26, 130
 _MOST_EVENTS, _MOST_STEPS, _MOST_BARS, _MOST_DEVICES = 3_000, 2_000, 20, 32

@@ -13,7 +13,7 @@ from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, callee_of, values_within
 from passes.partition.write.cost import OpCost
 from spmdc.page.charts import FONT
-from spmdc.plans import seconds_text
+from spmdc.reports.cost_text import seconds_text
 from spmdc.reports.groups import grouping
 
 _MOST_NODES = 160

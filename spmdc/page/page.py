@@ -16,8 +16,9 @@ from passes.cost.machine import Machine
 from spmdc.page import charts, flow
 from spmdc.page.facts import Facts, Line, Move
 from spmdc.pictures.pages import colored
-from spmdc.plans import Plan, seconds_text
+from spmdc.plans import Plan
 from spmdc.reports.cost import CostRow
+from spmdc.reports.cost_text import seconds_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

@@ -11,7 +11,7 @@ from command_line import Run
 import spmdc as api
 from spmdc.commands.shared.options import parse_sweep
 from spmdc.commands.shared.parser import COSTS_BY
-from spmdc.plans import seconds_text
+from spmdc.reports.cost_text import seconds_text
 from spmdc.reports.groups import BY
 
 PRODUCT = b"""const D = 4
