@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from lowering.jax.running import ensure_devices
+from lowering.jax.untyped import spec_of
 
 _ROUNDS = 5
 _LONG_ENOUGH = 5e-3
@@ -31,7 +32,6 @@ _SENT = (2**12, 2**16, 2**20, 2**22)
 _jax: Any = jax
 _lax: Any = lax
 _make: Any = jax.device_put
-_spec: Any = PartitionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ def _seconds_each(function: Callable[..., Any], *arrays: Any) -> float:
 def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Any:
     """The function on the shard of each device, run on all at the same time."""
     names = tuple(mesh.axis_names)
-    mapped = jax.shard_map(function, mesh=mesh, in_specs=_spec(names), out_specs=_spec(names), check_vma=False)
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=spec_of(names), out_specs=spec_of(names), check_vma=False)
     return jax.jit(mapped)
 
 
 def _shards(mesh: Mesh, shape: Sequence[int], dtype: Any) -> Any:
     """An array of ones with a shard of that shape on each device."""
     whole = jnp.ones((mesh.size * shape[0], *shape[1:]), dtype)
-    return _make(whole, NamedSharding(mesh, _spec(tuple(mesh.axis_names))))
+    return _make(whole, NamedSharding(mesh, spec_of(tuple(mesh.axis_names))))
 
 
 def _rate(mesh: Mesh, name: str, memory: int) -> float:

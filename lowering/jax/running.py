@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from ir.diagnostics import SpmdcError, error, require
 from ir.host import HostFunction
@@ -25,6 +25,7 @@ from ir.spelling.printer import print_type
 from lowering.inputs import check_inputs
 from lowering.jax.donation import check_given, usable
 from lowering.jax.module import Entry, Written, has_64_bits, write_entry, write_module
+from lowering.jax.untyped import constrained, settings, spec_of, struct_of
 
 FEWEST_DEVICES = 8
 """The least number of CPU devices that is requested, so that a later program with a larger mesh still finds enough."""
@@ -38,9 +39,6 @@ _serial = itertools.count()
 
 _OF_LAPACK = "LAPACK is the CPU's: run the program on devices of the CPU, or compute this in jax.pure_callback"
 
-_spec: Any = PartitionSpec
-_struct: Any = jax.ShapeDtypeStruct
-_constrain: Any = jax.lax.with_sharding_constraint
 _behind_barrier: Any = jax.lax.optimization_barrier
 
 _NOT_OPTIMISED: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -88,11 +86,11 @@ class Executable:
         mesh, entry = self.mesh, self.entry
         assert mesh is not None
         assert entry is not None
-        given = [_struct((p.of or p.type).shape, p.dtype.numpy) for p in self.program.main.params]
+        given = [struct_of((p.of or p.type).shape, p.dtype.numpy) for p in self.program.main.params]
         with jax.enable_x64(True) if has_64_bits(self.program) else nullcontext():
             shards = jax.eval_shape(self.module["divided"], *given) if any(entry.divided) else given
             placed = [
-                _struct(s.shape, s.dtype, sharding=NamedSharding(mesh, spec))
+                struct_of(s.shape, s.dtype, sharding=NamedSharding(mesh, spec))
                 for s, spec in zip(shards, self.module["IN_SPECS"] if entry.passed else (), strict=False)
             ]
             compiled: jax.stages.Compiled = self.module["on_mesh"](mesh, self.donate).lower(*placed).compile()
@@ -125,8 +123,8 @@ class InOne:
             return self.run(*arrays)
         given = checked_arguments(self.run.program, arrays)
         shards = module["divided"](*given) if any(entry.divided) else tuple(given)
-        whole = NamedSharding(mesh, _spec())
-        results = module["mapped"](mesh)(*_constrain(_behind_barrier(_constrain(shards, whole)), whole))
+        whole = NamedSharding(mesh, spec_of())
+        results = module["mapped"](mesh)(*constrained(_behind_barrier(constrained(shards, whole)), whole))
         found: tuple[jax.Array, ...] = module["undivided"](*results) if any(entry.undivided) else results
         return found
 
@@ -300,11 +298,10 @@ def ask_for_cpu_devices(count: int) -> bool:
     requested before are kept. Nothing is requested if the user's XLA_FLAGS specify a number."""
     if _devices_in_flags() is not None:
         return True
-    config: Any = jax.config
-    if config.jax_num_cpu_devices >= count:
+    if settings.jax_num_cpu_devices >= count:
         return True
     try:
-        config.update("jax_num_cpu_devices", count)
+        settings.update("jax_num_cpu_devices", count)
     except RuntimeError:
         return False
     return True

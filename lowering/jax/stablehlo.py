@@ -27,10 +27,10 @@ from lowering.devices import check_countable
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.module import has_64_bits, write_module
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
+from lowering.jax.untyped import struct_of
 from lowering.jax.versions import abstract_mesh, groups_as_lists, stablehlo_to_hlo
 
 func: Any = _func
-_aval: Any = jax.ShapeDtypeStruct
 _PLATFORM = "cpu"
 """JAX lowers some ops in a platform-specific form; every reader knows the CPU's."""
 
@@ -67,7 +67,7 @@ def _name(program: Program) -> str:
 
 
 def _of_one_device(program: Program, names: Mapping[str, Any]) -> Any:
-    whole = [_aval(p.shape, p.dtype.numpy) for p in program.main.params]
+    whole = [struct_of(p.shape, p.dtype.numpy) for p in program.main.params]
     module = _lowered(names["compiled"], whole)
     with module.context:
         _name_params_and_results(_main(module), program)
@@ -97,11 +97,11 @@ def _outer_arguments(program: Program, specs: Sequence[PartitionSpec], mesh: Abs
     arguments: list[Any] = []
     for param, spec in zip(program.main.params, specs, strict=False):
         leading = _leading(param, program.mesh)
-        shard = _aval((*((1,) * leading), *param.shape), param.dtype.numpy)
+        shard = struct_of((*((1,) * leading), *param.shape), param.dtype.numpy)
         sizes = [math.prod(mesh.shape[a] for a in _axes(dim)) for dim in spec]
         sizes += [1] * (len(shard.shape) - len(sizes))
         shape = tuple(n * p for n, p in zip(shard.shape, sizes, strict=True))
-        arguments.append(_aval(shape, shard.dtype))
+        arguments.append(struct_of(shape, shard.dtype))
     return arguments
 
 

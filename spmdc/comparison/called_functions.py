@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
-
-import jax
 
 from ir.builder import Names
 from ir.host import HostFunction
 from ir.ops.opaque import calls_of_functions, is_opaque
 from ir.program import Function, Op, Program, callee_of, walk
 from ir.types import TensorType
+from lowering.jax.untyped import struct_of
 from passes.rewrite import map_program, rename_callees
 from spmdc.frontends.jax.lowering import from_jax
 
-_struct: Any = jax.ShapeDtypeStruct
 _Key = tuple[str, tuple[TensorType, ...]]
 
 
@@ -49,7 +46,7 @@ def _imported(
     program: Program, function: HostFunction, types: Iterable[TensorType], names: Names
 ) -> dict[str, Function]:
     """A JAX function, imported for tensors of these types: its entry first, and then its callees."""
-    arrays = [_struct(type.shape, type.dtype.numpy) for type in types]
+    arrays = [struct_of(type.shape, type.dtype.numpy) for type in types]
     imported = from_jax(lambda *given: list(function(*given)), *arrays, mesh=program.mesh)
     own = {imported.entry: names.fresh(function.name)}
     own |= {name: names.fresh(name) for name in imported.functions if name != imported.entry}

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Program, Result, Value
 from ir.types import TensorType, s32
+from lowering.jax.untyped import spec_of
 from spmdc.frontends.jax.jit import jit
 from spmdc.frontends.jax.programs import as_jax
 from spmdc.training.config import Config
@@ -24,7 +24,6 @@ from spmdc.training.programs import translating_program
 _SAID, _BEGUN = "said", "begun"
 _ASKED = ("target", "tokens")
 """The inputs whose English is filled in, the first of which is said again."""
-_spec: Any = PartitionSpec
 
 
 class Decoder:
@@ -43,7 +42,7 @@ class Decoder:
 
         self._shapes = {p.name: p.type.shape for p in inputs if p.name in SEQUENCES}
         self._counts = any(p.name == _BEGUN for p in inputs)
-        self._say = jit(say, mesh=mesh, out_shardings=_spec())
+        self._say = jit(say, mesh=mesh, out_shardings=spec_of())
         self.batch = next(iter(self._shapes.values()))[0]
 
     def takes(self, phrase: Phrase) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Program, Result, Value
 from ir.types import Array, TensorType, bf16, f16, f32, f64, s32
+from lowering.jax.untyped import constrained, settings, spec_of
 from spmdc.api import with_mesh
 from spmdc.checkpointing import checkpointed
 from spmdc.frontends.jax.jit import jit
@@ -22,9 +23,6 @@ from spmdc.frontends.jax.shardings import with_devices
 from spmdc.frontends.jax.weights import initial_values
 from spmdc.training.config import Config, Optimizer
 
-_spec: Any = PartitionSpec
-_config: Any = jax.config
-_constrained: Any = jax.lax.with_sharding_constraint
 _ALONE = {"device": 1}
 """The mesh of a program without one."""
 
@@ -53,7 +51,7 @@ class Trainer:
         self._optimizer = optimizer_of(config)
         self._accumulate = config.accumulate
         weights = initial_values(program, config.seed, self.mesh if has_mesh else None)
-        self.whole = whole = NamedSharding(self.mesh, _spec())
+        self.whole = whole = NamedSharding(self.mesh, spec_of())
         self.first: State = (weights, self._optimizer.init(weights))
         own: dict[str, Any] = {n: (array.sharding if has_mesh else whole) for n, array in weights.items()}
         self._split = config.optimizer.split
@@ -99,7 +97,7 @@ class Trainer:
         over it."""
         if not self._split:
             return of_weights
-        return {n: _constrained(array, self._updated[n]) for n, array in of_weights.items()}
+        return {n: constrained(array, self._updated[n]) for n, array in of_weights.items()}
 
     def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
         """The loss, the metrics and the gradient: means over the parts of the batch, computed one after the other. The
@@ -181,7 +179,7 @@ def _split_over(axis: str, sharding: NamedSharding, shape: tuple[int, ...]) -> N
         return sharding
     for dim, (size, axes) in enumerate(zip(shape, spec, strict=True)):
         if size and size % (sizes[axis] * math.prod(sizes[a] for a in axes)) == 0:
-            return NamedSharding(sharding.mesh, _spec(*spec[:dim], (*axes, axis), *spec[dim + 1 :]))
+            return NamedSharding(sharding.mesh, spec_of(*spec[:dim], (*axes, axis), *spec[dim + 1 :]))
     return sharding
 
 
@@ -195,7 +193,7 @@ def _of_memory(optimizer: Any, state: State, own: Mapping[str, NamedSharding], w
     weights, memory = state
 
     def placed(remembered: Any, weight: Any, sharding: NamedSharding) -> NamedSharding:
-        return NamedSharding(sharding.mesh, _spec(*_entries(remembered.shape, weight.shape, sharding)))
+        return NamedSharding(sharding.mesh, spec_of(*_entries(remembered.shape, weight.shape, sharding)))
 
     return optax.tree.map_params(optimizer, placed, memory, weights, dict(own), transform_non_params=lambda _: whole)
 
@@ -227,7 +225,7 @@ def _check(program: Program) -> None:
         problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}", span,
                                 help="return the loss first; further results are metrics"))  # fmt: skip
     params = {param.name: param for param in program.main.params}
-    trainable = (bf16, f16, f32, *([f64] if _config.jax_enable_x64 else []))
+    trainable = (bf16, f16, f32, *([f64] if settings.jax_enable_x64 else []))
     for weight in map(params.__getitem__, program.weights):
         if weight.dtype not in trainable:
             what = f"the weight {weight.name} is {weight.type}, and weights are bf16, f16 or f32"

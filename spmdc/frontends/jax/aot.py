@@ -15,6 +15,7 @@ import jax
 
 from ir.diagnostics import SpmdcError
 from ir.garbage import uncollected
+from lowering.jax.untyped import struct_of
 from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.execution import Execution, are_arrays, types_and_shardings
@@ -83,9 +84,8 @@ class _Partitioned(_Stage):
         """The shape, type and sharding of each result."""
         infos = jax.tree.leaves(self._specialisation.out_info)
         places = jax.tree.leaves(self._execution.out_shardings)
-        struct: Any = jax.ShapeDtypeStruct
         return self.out_tree.unflatten(
-            [struct(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if divides(s, i.shape) else i
+            [struct_of(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if divides(s, i.shape) else i
              for i, s in zip(infos, places, strict=True)]
         )  # fmt: skip
 

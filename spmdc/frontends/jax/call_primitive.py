@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.api_util import shaped_abstractify
 from jax.interpreters import ad, batching, mlir
 
+from lowering.jax.untyped import struct_of, type_of
 from lowering.jax.versions import InvalidNumberError, register_error_check, register_series_rule, with_own_order
 from spmdc.frontends.jax.annotations import is_importing
 from spmdc.frontends.jax.execution import NO_MESH, where_invalid
@@ -21,10 +21,8 @@ from spmdc.frontends.jax.partitioned_call import CALL, PartitionedCall, nested_m
 
 __all__ = ["PartitionedCall", "nested_meshes"]
 
-_struct: Any = jax.ShapeDtypeStruct
 _batching: Any = batching
 _transformations: Any = ad
-_type_of: Any = shaped_abstractify
 
 
 def _run(*leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
@@ -36,7 +34,7 @@ def _run(*leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
 
 
 def _types(*leaves: Any, part: PartitionedCall, devices: Any) -> tuple[list[Any], frozenset[Any]]:
-    return [_type_of(a) for a in part.out_avals], part.effects
+    return [type_of(a) for a in part.out_avals], part.effects
 
 
 def _pushed_forward(
@@ -92,7 +90,7 @@ def _carrying_errors(
     with_errors: Callable[..., Any], error: Any, *leaves: Any, part: PartitionedCall, devices: Any
 ) -> Any:
     errors, tree = jax.tree.flatten(error)
-    checked, out_tree = part.checked(with_errors, tree, list(map(_type_of, errors)))
+    checked, out_tree = part.checked(with_errors, tree, list(map(type_of, errors)))
     return jax.tree.unflatten(out_tree, checked(*errors, *leaves))
 
 
@@ -114,7 +112,7 @@ _batching.fancy_primitive_batchers[CALL] = _of_batches
 
 def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
     """The types of the program's own values name no axes of the enclosing mesh."""
-    untyped = [[_type_of(_struct(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
+    untyped = [[type_of(struct_of(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
     context = context.replace(avals_in=untyped[0], avals_out=untyped[1])
     is_in_place = is_importing() or params["part"].is_of_scalars
     lower = mlir.lower_fun(_lowered, multiple_results=True)

@@ -18,19 +18,17 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters.mlir import aval_to_ir_type
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, Sharding
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.mesh import Mesh
 from lowering.jax.running import usual_devices
+from lowering.jax.untyped import spec_of, struct_of
 from lowering.jax.versions import abstract_mesh, custom_partitioning_name, custom_partitioning_rule, written_in_place
 from spmdc.frontends.jax.annotations import current_mesh
 from spmdc.frontends.stablehlo.attributes import cast
 from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING
-
-_struct: Any = jax.ShapeDtypeStruct
-_spec: Any = PartitionSpec
 
 
 def lowered_call(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -105,7 +103,7 @@ def _of_parts(
 
 
 def _part(aval: Any, spec: Sequence[str | None], mesh: Any) -> Any:
-    return _struct([n // mesh.shape[a] if a else n for n, a in zip(aval.shape, spec, strict=True)], aval.dtype)
+    return struct_of([n // mesh.shape[a] if a else n for n, a in zip(aval.shape, spec, strict=True)], aval.dtype)
 
 
 _REDUCTIONS = {"psum": "sum", "pmax": "max", "pmin": "min"}
@@ -161,7 +159,7 @@ def _of_arrays(
     have none; None if the function requires another split."""
 
     def placed(aval: Any, spec: Sequence[str | None]) -> Any:
-        return _struct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, _spec(*spec)))
+        return struct_of(aval.shape, aval.dtype, sharding=NamedSharding(mesh, spec_of(*spec)))
 
     def whole(aval: Any) -> Any:
         return placed(aval, [None] * len(aval.shape))

@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.api_util import shaped_abstractify
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
@@ -30,13 +29,10 @@ from ir.diagnostics import error
 from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, check_memory, explained
+from lowering.jax.untyped import spec_of, struct_of, type_of
 from lowering.jax.versions import compiled_takes, layout_of, name_arguments
 from spmdc.frontends.jax.random_keys import is_key, restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of
-
-_struct: Any = jax.ShapeDtypeStruct
-_spec: Any = PartitionSpec
-_type_of: Any = shaped_abstractify
 
 NO_MESH: Any = AbstractMesh((), ())
 """The mesh of JAX's context if there is none."""
@@ -273,7 +269,7 @@ class Execution:
                 divided = jax.eval_shape(self._executable.module["divided"], *map(words_type, s.avals))
             plain = [new if bare else old for new, old, bare in zip(divided, plain, self._bare, strict=True)]
         return [
-            _struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=place)
+            struct_of(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=place)
             for a, place in zip(plain, _laid_out(self._places.inputs, s.in_layouts), strict=True)
         ]
 
@@ -319,7 +315,7 @@ def types_and_shardings(leaves: Sequence[Any]) -> tuple[Any, ...]:
     except AttributeError:
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         gone = True in [x.is_deleted() for x in arrays]
-        found = tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else _type_of(x) for x in leaves])
+        found = tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else type_of(x) for x in leaves])
     if gone:
         i, x = next((i, x) for i, x in enumerate(leaves) if isinstance(x, jax.Array) and x.is_deleted())
         raise RuntimeError(f"argument {i} has been deleted or donated: {x.dtype}{list(x.shape)}")
@@ -377,7 +373,7 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     entry = executable.entry
     assert running is not None
     assert entry is not None
-    specs: tuple[Any, ...] = executable.module["IN_SPECS"] if entry.passed else (_spec(),) * len(entry.divided)
+    specs: tuple[Any, ...] = executable.module["IN_SPECS"] if entry.passed else (spec_of(),) * len(entry.divided)
     out_specs: tuple[Any, ...] = executable.module.get("KEPT_SPECS") or executable.module["OUT_SPECS"]
     given = _given(mesh, running)
     is_explicit = AxisType.Explicit in given.axis_types
@@ -390,7 +386,7 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     outputs = tuple(_named(s, own_mesh, running, names) for s in out_specs)
     if not is_explicit:
         return _Places(running, inputs, outputs, (None,) * len(out_specs))
-    ends = tuple(NamedSharding(given, s.spec if s.mesh is own_mesh else _spec()) for s in outputs)
+    ends = tuple(NamedSharding(given, s.spec if s.mesh is own_mesh else spec_of()) for s in outputs)
     return _Places(running, inputs, outputs, ends)
 
 
@@ -416,7 +412,7 @@ def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> N
     plain = sharding.spec
     if is_explicit(sharding.mesh):
         whole = (None,) * (rank - len(plain.partitions))
-        plain = _spec(*plain.partitions, *whole, unreduced=plain.unreduced, reduced=plain.reduced)
+        plain = spec_of(*plain.partitions, *whole, unreduced=plain.unreduced, reduced=plain.reduced)
     axes = _axes_by_dim(sharding.mesh, plain)
     found = next((s for s in fitting if _axes_by_dim(sharding.mesh, s) == axes), plain)
     memory = written[0].memory_kind if isinstance(written[0], NamedSharding) else None
@@ -463,7 +459,7 @@ def _named(spec: Any, given: JaxMesh, running: JaxMesh, axes: Mapping[tuple[str,
         if whole is None:
             return NamedSharding(running, spec)
         dims.append(whole if len(whole) > 1 else whole[0] if whole else None)
-    return NamedSharding(given, _spec(*dims))
+    return NamedSharding(given, spec_of(*dims))
 
 
 def _whole(names: tuple[str, ...], axes: Mapping[tuple[str, ...], str]) -> tuple[str, ...] | None:

@@ -25,6 +25,7 @@ from ir.ops.rule_helpers import types_attr
 from ir.program import Op, Program, Region, Result, Value, all_ops, callees_first, walk
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
+from lowering.jax.untyped import struct_of
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.rows_again import take_rows_again
@@ -69,10 +70,9 @@ def gradient(
     names["annotated"] = lambda x, i: annotated(x, annotations[i])
     names["drawn_bits"] = drawn_bits
     types = [p.type for p in program.main.params] + ([plan.result.type] if plan.takes_cotangent else [])
-    struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh), around:
         derivative = _derivative(names[entry], plan, with_value)
-        lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}, keeps_stops=True).lowered
+        lowered = Lowering(derivative, [struct_of(t.shape, t.dtype.numpy) for t in types], {}, keeps_stops=True).lowered
         locations = Locations(Source("<gradient>"), written={names["__name__"]: written.span_of_line()})
         imported = import_lowered(lowered, mesh, locations)
     if own is not None and mesh is not None and mesh != own:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jax.sharding import PartitionSpec
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -16,8 +15,6 @@ from passes.partition.even_results import in_whole_axes
 from spmdc.frontends.jax.annotations import is_importing
 from spmdc.frontends.jax.shardings import MeshLike, named_sharding, with_devices
 from spmdc.frontends.stablehlo.ops.host import INSPECTION
-
-_spec: Any = PartitionSpec
 
 
 def lowered_inspection(context: Any, value: Any, callback: Callable[[Any], None]) -> bool:

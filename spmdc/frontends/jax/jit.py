@@ -21,12 +21,12 @@ from types import MethodType
 from typing import Any, cast
 
 import jax
-from jax.api_util import shaped_abstractify as _abstractify
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.garbage import uncollected
+from lowering.jax.untyped import settings, type_of
 from lowering.jax.versions import (
     ClearedWithJax,
     InvalidNumberError,
@@ -56,9 +56,6 @@ from spmdc.frontends.jax.specialisation import (
     type_sharding,
 )
 from spmdc.frontends.jax.used_meshes import mesh_used, no_mesh, require_one_device
-
-_type_of: Any = _abstractify
-_config: Any = jax.config
 
 
 def jit(
@@ -138,7 +135,7 @@ class Jitted:
             raise self._naming_the_argument(problem, args, kwargs) from None
         route = self._routes.get(key)
         if route is None:
-            if _config.jax_disable_jit:
+            if settings.jax_disable_jit:
                 return self.function(*args, **kwargs)
             call = self._read(args, kwargs) if key not in self._routes else None
             if call is None:
@@ -166,7 +163,7 @@ class Jitted:
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results of a call that JAX traces."""
-        if _config.jax_disable_jit:
+        if settings.jax_disable_jit:
             return self.function(*args, **kwargs)
         if get_abstract_mesh().manual_axes:
             return self._of_jax(*args, **kwargs)
@@ -295,7 +292,7 @@ class Jitted:
         dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         try:
-            avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
+            avals = tuple(_with_the_bits_that_jax_has(type_of(leaf)) for leaf in leaves)
         except (TypeError, OverflowError) as problem:
             raise self._naming_the_argument(problem, args, kwargs) from None
         mesh = self._mesh_around(leaves)
@@ -376,8 +373,8 @@ def _ambient_mesh() -> JaxMesh | AbstractMesh:
 def _settings() -> Hashable:
     """The JAX settings that affect tracing."""
     return (
-        _config.jax_enable_x64, _config.jax_default_matmul_precision, _config.jax_numpy_dtype_promotion,
-        _config.jax_numpy_rank_promotion, _config.jax_default_prng_impl, _config.jax_threefry_partitionable,
+        settings.jax_enable_x64, settings.jax_default_matmul_precision, settings.jax_numpy_dtype_promotion,
+        settings.jax_numpy_rank_promotion, settings.jax_default_prng_impl, settings.jax_threefry_partitionable,
         named_axes(),
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.running import usual_devices
+from lowering.jax.untyped import struct_of
 from lowering.jax.versions import (
     NotLowered,
     abstract_mesh,
@@ -120,8 +121,7 @@ def _of_type(leaf: Any, sharding: NamedSharding | None) -> Any:
     is_array = isinstance(leaf, np.ndarray | jax.ShapeDtypeStruct | jax.Array) and not isinstance(leaf, jax.core.Tracer)
     if sharding is None or not is_array or isinstance(getattr(leaf, "sharding", None), NamedSharding):
         return leaf
-    struct: Any = jax.ShapeDtypeStruct
-    return struct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
+    return struct_of(leaf.shape, leaf.dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
 
 
 def require_referable(function: Any) -> None:

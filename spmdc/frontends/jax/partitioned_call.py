@@ -16,16 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.api_util import shaped_abstractify
 from jax.experimental.jet import jet
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.sharding import Mesh as JaxMesh
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from lowering.jax.running import Executable, compile_program, ensure_devices
+from lowering.jax.untyped import constrained, settings, spec_of, struct_of, type_of
 from lowering.jax.versions import derivative_transpose, is_batched, linear_transpose, name_arguments, unordered_effects
 from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
@@ -51,10 +51,6 @@ Placed = tuple[list[Placement], list[Placement]]
 Dims = tuple[int | None, ...]
 """For each of several arrays the dim that a batch adds, or None."""
 
-_struct: Any = jax.ShapeDtypeStruct
-_spec: Any = PartitionSpec
-_config: Any = jax.config
-_type_of: Any = shaped_abstractify
 _jet: Any = jet
 
 CALL: Any = Primitive("spmdc_call")
@@ -105,7 +101,7 @@ class PartitionedCall:
         self._ranks = out_ranks
         self._machine = machine
         self._transpose_of = transpose
-        self._wide: bool = _config.jax_enable_x64
+        self._wide: bool = settings.jax_enable_x64
         self.linearised = functools.cache(self._linearise)
         self.transposed = functools.cache(self._transpose)
         self.batched = functools.cache(self._batch)
@@ -169,7 +165,7 @@ class PartitionedCall:
     def execution(self) -> Execution:
         """The compiled program, for concrete arrays."""
         tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
-        types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
+        types = [tuple(type_of(struct_of(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
         written = tuple((getattr(a, "sharding", None),) for a in self.out_avals)
         signature = Signature(
             tree, types[0], out_tree, types[1], names=self._names, donated=self._donate, out_written=written
@@ -194,9 +190,8 @@ class PartitionedCall:
         own = self.own_mesh
         found = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else ensure_devices(own.size)
         chosen = np.array(found, dtype=object)[np.array(own.device_ids)].reshape(own.shape)
-        whole: Any = NamedSharding(JaxMesh(chosen, own.names), _spec())
-        constrain: Any = jax.lax.with_sharding_constraint
-        return jax.make_jaxpr(lambda x: constrain(x, whole))(0.0)
+        whole: Any = NamedSharding(JaxMesh(chosen, own.names), spec_of())
+        return jax.make_jaxpr(lambda x: constrained(x, whole))(0.0)
 
     @property
     def final_shardings(self) -> Placed:
@@ -324,7 +319,7 @@ class PartitionedCall:
         """The function with checkify's errors as further leaves of these types, in a tree, and the tree of the errors
         and results that it returns."""
         with self.context():
-            jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(_type_of, self.avals)])
+            jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(type_of, self.avals)])
         if id(jaxpr) not in self._checked:
             self._checked[id(jaxpr)] = jaxpr, self._check(jaxpr, errors)
         return self._checked[id(jaxpr)][1], out_tree
@@ -390,7 +385,7 @@ class PartitionedCall:
         if placement is None or dim is None:
             return placement
         sharding = sharding_of(placement, self.own_mesh, len(aval.shape), "a batched value")
-        (split,) = sharding_of(_spec(axes), self.own_mesh, 1, "a batch").dims
+        (split,) = sharding_of(spec_of(axes), self.own_mesh, 1, "a batch").dims
         return replace(sharding, dims=(*sharding.dims[:dim], replace(split, open=True), *sharding.dims[dim:]))
 
 
@@ -407,15 +402,15 @@ def _with_dim(aval: Any, dim: int | None, size: int, axes: Any) -> Any:
     shape, sharding = aval.shape, aval.sharding
     if sharding is not None:
         dims = list(sharding.spec) + [None] * (len(shape) - len(sharding.spec))
-        sharding = NamedSharding(sharding.mesh, _spec(*dims[:dim], axes, *dims[dim:]))
-    return _struct((*shape[:dim], size, *shape[dim:]), aval.dtype, sharding=sharding)
+        sharding = NamedSharding(sharding.mesh, spec_of(*dims[:dim], axes, *dims[dim:]))
+    return struct_of((*shape[:dim], size, *shape[dim:]), aval.dtype, sharding=sharding)
 
 
 def _strong(aval: Any) -> Any:
     """The type of an array that is not weakly typed; with its sharding, if types have one."""
     sharding = getattr(aval, "sharding", None)
     is_typed = isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh)
-    return _struct(aval.shape, aval.dtype, sharding=sharding if is_typed else None)
+    return struct_of(aval.shape, aval.dtype, sharding=sharding if is_typed else None)
 
 
 def _annotated(x: Any, placement: Placement) -> Any:
@@ -433,7 +428,7 @@ class _Derivative:
     def taken_apart(linear: Any) -> tuple[list[Any], _Derivative]:
         """The result of `jax.linearize`, which is a tree of residuals, separated."""
         leaves, tree = jax.tree.flatten(linear)
-        return [words(x) for x in leaves], _Derivative(tree, tuple(_struct(x.shape, x.dtype) for x in leaves))
+        return [words(x) for x in leaves], _Derivative(tree, tuple(struct_of(x.shape, x.dtype) for x in leaves))
 
     def __call__(self, kept: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
         leaves = [from_words(x, type) for x, type in zip(kept, self.types, strict=True)]

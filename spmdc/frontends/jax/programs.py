@@ -10,21 +10,20 @@ from contextlib import nullcontext
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec, auto_axes
+from jax.sharding import auto_axes
 
 from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.program import Program, Result, Value
 from lowering.jax.module import Written, has_64_bits, write_annotated
 from lowering.jax.running import checked_arguments, load
+from lowering.jax.untyped import spec_of
 from lowering.jax.versions import ShardingTypeError
 from lowering.jax.writer import Annotation
 from spmdc.arguments import program_of
 from spmdc.frontends.jax.annotations import annotated, current_mesh, is_importing
 from spmdc.frontends.jax.draws import drawn_bits
 from spmdc.frontends.jax.shardings import is_explicit
-
-_replicated: Any = PartitionSpec
 
 
 def as_jax(program: Program) -> JaxProgram:
@@ -93,7 +92,7 @@ class JaxProgram:
         except ShardingTypeError:
             if is_importing():
                 raise
-            types = [_replicated()] * len(self.program.main.results)
+            types = [spec_of()] * len(self.program.main.results)
         results: Sequence[Any] = auto_axes(self._placed_and_computed, out_sharding=types)(*arrays)
         return results
 

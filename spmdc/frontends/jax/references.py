@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
+from lowering.jax.untyped import struct_of
 from lowering.jax.versions import (
     is_tracing,
     name_arguments,
@@ -45,12 +46,11 @@ class ReferringFunction:
         self._around = trace.references
         self.captured = (*trace.captured, *(r for r in self._around if isinstance(r, jax.core.Tracer)))
         self._positions = [i for i, leaf in enumerate(call.leaves) if isinstance(leaf, jax.Ref)]
-        struct: Any = jax.ShapeDtypeStruct
         held: list[Any] = list(map(jax.typeof, self._references(call.leaves)))
         self._kinds = [type.kind for type in held]
         placed = [*(placement(r, call.mesh) for r in self._around), *(call.placed[i] for i in self._positions)]
         others = [i for i in range(len(call.leaves)) if i not in self._positions]
-        self._types = [struct(t.shape, t.dtype) for t in (*held, *(call.avals[i] for i in others))]
+        self._types = [struct_of(t.shape, t.dtype) for t in (*held, *(call.avals[i] for i in others))]
         returned = placements(options.out_shardings, self.out_info, "out_shardings")
         donated = [n for n, i in enumerate(others, len(placed)) if i in call.donated(options)]
         names = trace.names

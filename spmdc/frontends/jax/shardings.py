@@ -16,11 +16,11 @@ from ir.mesh import Mesh
 from ir.sharding import Sharding
 from ir.spelling.shardings import assign_devices, parse_sharding
 from lowering.jax.running import ensure_devices
+from lowering.jax.untyped import spec_of
 from lowering.jax.versions import abstract_mesh
 from spmdc.frontends.jax.meshes import is_cut_like, on_mesh
 from spmdc.frontends.stablehlo.names import identifier
 
-_spec: Any = PartitionSpec
 _HELP = 'write sizes by name: {"x": 4, "y": 2}'
 
 MeshLike = Mesh | JaxMesh | AbstractMesh | Mapping[str, int]
@@ -86,9 +86,8 @@ def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedShar
         found = tuple(n for n in names if isinstance(n, str) and types.get(n) is AxisType.Explicit)
         return found if len(found) > 1 else found[0] if found else None
 
-    make: Any = PartitionSpec
     sharding = NamedSharding(
-        mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, make(*map(kept, spec.partitions))
+        mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, spec_of(*map(kept, spec.partitions))
     )
     return sharding if divides(sharding, shape) else None
 
@@ -179,4 +178,4 @@ def named_sharding(sharding: Sharding, mesh: JaxMesh) -> NamedSharding:
     dims = [tuple(names[axis.name] for axis in dim.axes) for dim in sharding.dims]
     while dims and not dims[-1]:
         dims.pop()
-    return NamedSharding(mesh, _spec(*(d if len(d) > 1 else d[0] if d else None for d in dims)))
+    return NamedSharding(mesh, spec_of(*(d if len(d) > 1 else d[0] if d else None for d in dims)))

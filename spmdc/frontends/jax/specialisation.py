@@ -17,6 +17,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import SpmdcError
 from ir.garbage import uncollected
+from lowering.jax.untyped import spec_of, struct_of
 from lowering.jax.versions import ShardingTypeError, argument_names, captured, named_axes, uses_named_axes
 from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
@@ -35,8 +36,6 @@ from spmdc.frontends.jax.lowering import (
 )
 from spmdc.frontends.jax.random_keys import restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
-
-_struct: Any = jax.ShapeDtypeStruct
 
 
 @dataclass(frozen=True)
@@ -137,12 +136,11 @@ def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
 def _shortest(sharding: NamedSharding) -> NamedSharding:
     """The same sharding without unsplit dims at its end, which some spell out and others do not."""
     spec: Any = sharding.spec
-    make: Any = PartitionSpec
     entries = spec.partitions
     count = max((d + 1 for d, entry in enumerate(entries) if entry is not None), default=0)
     if count == len(entries):
         return sharding
-    return NamedSharding(sharding.mesh, make(*entries[:count], unreduced=spec.unreduced, reduced=spec.reduced))
+    return NamedSharding(sharding.mesh, spec_of(*entries[:count], unreduced=spec.unreduced, reduced=spec.reduced))
 
 
 class FunctionTrace:
@@ -176,7 +174,7 @@ class FunctionTrace:
 
         def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
             structs = [
-                x if isinstance(x, jax.Ref) else _struct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
+                x if isinstance(x, jax.Ref) else struct_of(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
                 for x, a, s in zip(call.leaves, call.avals, declared, strict=True)
             ]
             args, kwargs = self.bound(structs)
@@ -303,7 +301,7 @@ def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *ar
 def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
     """The types of the leaves as arrays of numbers, with their shardings."""
     pairs = zip(map(words_type, avals), declared, strict=True)
-    return [_struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=s) for a, s in pairs]
+    return [struct_of(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=s) for a, s in pairs]
 
 
 def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
