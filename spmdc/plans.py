@@ -23,7 +23,7 @@ from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
-from passes.partition.registry import can_split_along
+from passes.partition.registry import ALONG, can_split_along
 from passes.partition.spelling import read_strategy, spell_strategy
 from passes.partition.strategy import Strategy
 from passes.partition.write.cost import PlanCost, plan_cost
@@ -189,7 +189,7 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
         for f, factor in enumerate(query.rule.factors):
             if factor.kind is FactorKind.NEED_REPLICATION:
                 yield f"{factor_letter(f)} (size {factor.size}) must stay whole: {op.name} works along it"
-            elif factor.kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, query.rule, f):
+            elif factor.kind in ALONG and not can_split_along(op, query.rule, f):
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
 
 

@@ -1,17 +1,18 @@
 """The SPMD partitioner: from a propagated program to the program of one device.
 
 `plan` decides how each op is split and where values are resharded, and writes nothing; `write` writes a plan, and
-decides nothing. `reshard` brings a value from one sharding to another, and `exchange` brings boxes of elements to the
-devices that need them. An op whose local form is not the op itself has a function in the file of its family, in `ops`.
+decides nothing; a plan says what it does as text, in `spelling`. `reshard` brings a value from one sharding to another,
+and `exchange` brings boxes of elements to the devices that need them. An op whose local form is not the op itself has a
+function in the file of its family, in `ops`; ops that others stand for, as they are planned, are in `rewrites`.
 """
 
 from __future__ import annotations
 
 from ir.diagnostics import SpmdcError
 from ir.program import Program, all_ops
-from passes.partition import ops
+from passes.partition import ops, rewrites
 from passes.partition.options import PartitionOptions
-from passes.partition.plan import branches, control, cut_first, even_groups, loops, manual_regions, static_starts
+from passes.partition.plan import branches, control, loops, manual_regions
 from passes.partition.plan.checks import plan_diagnostics
 from passes.partition.plan.decisions import Decide
 from passes.partition.plan.functions import plan_program
@@ -28,14 +29,12 @@ __all__ = [
     "Plan",
     "branches",
     "control",
-    "cut_first",
-    "even_groups",
     "loops",
     "make_plan",
     "manual_regions",
     "ops",
     "read_plan",
-    "static_starts",
+    "rewrites",
     "write_plan",
 ]
 

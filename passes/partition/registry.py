@@ -20,6 +20,9 @@ from passes.partition.exchange.box_exchange import boxes_of, cannot_be_written, 
 from passes.partition.exchange.halo import Halo
 from passes.partition.strategy import Strategy
 
+ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
+"""Factors along which devices exchange something."""
+
 Constants = Mapping[Value, int]
 """The integers that are known."""
 

@@ -33,7 +33,7 @@ from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
-from passes.partition.registry import can_split_along
+from passes.partition.registry import ALONG, can_split_along
 from passes.partition.strategy import Strategy
 from passes.propagation.propagate import propagate
 from spmdc.verification.exactness import FAULTS
@@ -110,7 +110,7 @@ def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
     """Each claim about a factor, and why it fails; "" if it holds."""
     op = op_of(instance)
     for rule, f, factor in _factors(op):
-        along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
+        along = factor.kind in ALONG
         if factor.kind is FactorKind.NEED_REPLICATION or (along and not can_split_along(op, rule, f)):
             continue
         silent = not along and (factor.kind is FactorKind.PARALLEL or factor.reduction is not None)

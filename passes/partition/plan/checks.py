@@ -16,7 +16,7 @@ from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
 from passes.partition.closed_sharding import ClosedSharding, Partial, PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
-from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
+from passes.partition.registry import ALONG, can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard.step_checks import StepChecks, is_same
 from passes.partition.reshard.steps import AnySharding
 from passes.partition.spelling import IDENTITY, STEPS_HELP, Spelled, read_steps, read_strategy, spell_step
@@ -195,7 +195,7 @@ class _Checker:
             kind = rule.factors[f].kind
             if kind is FactorKind.NEED_REPLICATION:
                 return f"{letter} must stay whole"
-            if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
+            if kind in ALONG and not can_split_along(op, rule, f):
                 return f"{letter} cannot be split here"
         found = shardings_under(rule, dict(spelled.factors), (), (), self.sub_axes)
         if found is None:

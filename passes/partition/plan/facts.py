@@ -28,9 +28,9 @@ from passes.partition.plan.pending_reductions import (
     wanted_whole,
 )
 from passes.partition.plan.shared_operands import shares_of_readers
-from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.wanted_by_users import Want, WantReduced, wanted_alike, wanted_by_users
 from passes.partition.registry import Constants
+from passes.partition.rewrites.static_starts import constants_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,12 +22,9 @@ from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
 from passes.partition.plan.wanted_by_users import Want, WantReduced
-from passes.partition.registry import cut_of_the_whole, partitioning_of
+from passes.partition.registry import ALONG, cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
-
-ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
-"""Factors along which devices exchange something."""
 
 
 @record

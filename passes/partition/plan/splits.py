@@ -18,8 +18,8 @@ from ir.program import Op
 from ir.sharding import ReductionKind
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.plan.sides import ALONG, StrategyQuery
-from passes.partition.registry import can_split_along, is_worth_writing
+from passes.partition.plan.sides import StrategyQuery
+from passes.partition.registry import ALONG, can_split_along, is_worth_writing
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _MAX_ASSIGNMENTS = 96

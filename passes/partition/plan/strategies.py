@@ -17,10 +17,10 @@ from ir.records import record
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned, local_bytes
 from passes.partition.exchange.candidates import candidates_seconds, scattered_seconds
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.sides import ALONG, KnownSides, Move, Side, Sides, StrategyQuery
+from passes.partition.plan.sides import KnownSides, Move, Side, Sides, StrategyQuery
 from passes.partition.plan.splits import Options, Way, options_of, pending_groups, proposals_of, ways_to_split
 from passes.partition.plan.windowed_einsum import can_be_windowed, windowed_cost, windowed_einsums
-from passes.partition.registry import seconds_along
+from passes.partition.registry import ALONG, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, results_of_candidates
 from passes.sub_axes import SubAxes

@@ -422,6 +422,6 @@ def with_shards_of(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, siz
 
     An unsplit dim is cut or padded at its end; between split ones the boundaries shift.
     """
-    if not axes:
-        return resize(b, x, dim, size)
-    return x if x.shape[dim] == size else exchange(b, x, dim, n, axes, Box(0, size, size))
+    if x.shape[dim] == size:
+        return x
+    return exchange(b, x, dim, n, axes, Box(0, size, size)) if axes else resize(b, x, dim, size)

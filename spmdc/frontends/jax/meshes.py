@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.mesh import AxisRef, Mesh, merge_axes
-from ir.program import Attr, DeviceOrder, Op, Program, Region, Value
+from ir.program import Attr, DeviceOrder, Op, Program, Value
 from ir.sharding import Sharding
 from lowering.jax.axes import ProgramAxes
-from passes.rewrite import map_values
+from passes.rewrite import map_program, map_values
 
 
 def mesh_for_jax(program: Program) -> Mesh:
@@ -43,19 +44,12 @@ def program_on_mesh(program: Program, old: Mesh, new: Mesh) -> Program:
     def value(v: Value) -> Value:
         return replace(v, sharding=placed(v.sharding))
 
+    def op(o: Op) -> Sequence[Op]:
+        return (replace(o, attrs={name: _attr(attr, old, new) for name, attr in o.attrs.items()}),)
+
     mapped = map_values(program, value, lambda f, i: replace(f.results[i], sharding=placed(f.results[i].sharding)))
-    functions = {name: replace(f, body=_region(f.body, old, new)) for name, f in mapped.functions.items()}
     meshes = tuple(new if mesh == old else mesh for mesh in mapped.meshes)
-    return replace(mapped, functions=functions, meshes=meshes)
-
-
-def _region(region: Region, old: Mesh, new: Mesh) -> Region:
-    return replace(region, ops=tuple(_op(op, old, new) for op in region.ops))
-
-
-def _op(op: Op, old: Mesh, new: Mesh) -> Op:
-    attrs = {name: _attr(attr, old, new) for name, attr in op.attrs.items()}
-    return replace(op, attrs=attrs, regions=tuple(_region(r, old, new) for r in op.regions))
+    return replace(map_program(mapped, op), meshes=meshes)
 
 
 def _attr(attr: Attr, old: Mesh, new: Mesh) -> Attr:

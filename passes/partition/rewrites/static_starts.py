@@ -21,8 +21,7 @@ from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
-from passes.partition.plan.sides import ALONG
-from passes.partition.registry import Constants, Surroundings, rewrites
+from passes.partition.registry import ALONG, Constants, Surroundings, rewrites
 from passes.partition.shards import padding_of
 from passes.signatures import signature_of
 
