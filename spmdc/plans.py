@@ -21,6 +21,7 @@ from passes.partition import Plan as MadePlan
 from passes.partition import read_plan
 from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.decisions import Decision
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import ALONG, can_split_along
@@ -302,7 +303,7 @@ def _planned(plan: Plan, decided: Mapping[object, str]) -> _Planned:
     asked: dict[int, _Queries] = {}
     met = set[object]()
 
-    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> Decision | None:
         op = queries[0].op
         asked.setdefault(id(op.attrs), []).append((selector, queries))
         chosen = decided.get(_key(own, op)) if decided else None

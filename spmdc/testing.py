@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from ir.diagnostics import SpmdcError
 from ir.mesh import Mesh
-from ir.ops import FactorRule
 from ir.program import Program
 from ir.types import Array, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
 from lowering.jax import compile_in_one
@@ -30,9 +29,9 @@ from passes.cost.machine import TPU_V3, Machine
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition import Decide
 from passes.partition.options import WindowedEinsum
+from passes.partition.plan.decisions import Decision
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
-from passes.partition.strategy import Strategy
 from spmdc.api import PartitionedProgram, evaluate, partition, plan
 from spmdc.frontends.spmd import print_program
 from spmdc.verification.differences import same_numbers, without_subnormals
@@ -300,7 +299,7 @@ def _shrunk(
 def _random_strategies(seed: int) -> Decide:
     """Decides for every op at random, not only between the cheapest strategies; equal seeds decide equally."""
 
-    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> Decision | None:
         op = queries[0].op
         found = [(query.rule, each) for query in queries for each in selector.candidates(query)]
         return found[zlib.crc32(f"{seed} {op.label}".encode()) % len(found)] if found else None

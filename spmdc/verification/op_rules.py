@@ -31,6 +31,7 @@ from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition import make_plan, write_plan
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.decisions import Decision
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import ALONG, can_split_along
@@ -190,7 +191,7 @@ def _partition(program: Program, rule: FactorRule, strategy: Strategy) -> Progra
     propagated = propagate(program)
     checked = _checked(propagated.program)
 
-    def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+    def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> Decision | None:
         return (rule, strategy) if queries[0].op is checked else None
 
     return write_plan(make_plan(propagated, PartitionOptions.on(TPU_V3), decide))

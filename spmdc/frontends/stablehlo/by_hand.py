@@ -23,7 +23,7 @@ from ir.manual import inner_type
 from ir.mesh import AxisRef, Mesh, axes_size
 from ir.program import Function, Result, Value
 from ir.sharding import DimSharding, Sharding
-from ir.spelling.device_assignment import tile_axes
+from ir.spelling.device_assignment import Ids, tile_axes
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost, text_of, typed_options
 from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
@@ -39,8 +39,6 @@ _COLLECTIVES = frozenset({
     "partition_id", "replica_id", "ragged_all_to_all",
 })  # fmt: skip
 _PLACED = re.compile(r"devices=|mesh\[")
-
-Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
