@@ -25,22 +25,36 @@ from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.spelling.shardings import split_sharding
 from lowering.jax.writer import Annotation
+from spmdc.frontends.jax.meshes import on_mesh
 from spmdc.frontends.jax.shardings import axis_name, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, encode
 
 _current_mesh: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("mesh", default=None)
+_written_on: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("written_on", default=None)
 _importing: contextvars.ContextVar[bool] = contextvars.ContextVar("importing", default=False)
 
 
 @contextlib.contextmanager
 def annotating(mesh: Mesh | None) -> Iterator[None]:
     """A context in which a function is imported, and annotations refer to this mesh."""
-    token, importing = _current_mesh.set(mesh), _importing.set(True)
+    token, written, importing = _current_mesh.set(mesh), _written_on.set(mesh), _importing.set(True)
     try:
         yield
     finally:
         _current_mesh.reset(token)
+        _written_on.reset(written)
         _importing.reset(importing)
+
+
+@contextlib.contextmanager
+def inlining(mesh: Mesh) -> Iterator[None]:
+    """A context in which a function over another mesh of the same devices is a part of the one that is imported:
+    annotations refer to this mesh, and are written in the axes of that function's."""
+    token = _current_mesh.set(mesh)
+    try:
+        yield
+    finally:
+        _current_mesh.reset(token)
 
 
 def current_mesh() -> Mesh | None:
@@ -205,6 +219,9 @@ def _lowered(context: Any, operand: Any, *, said: _Said, batched: _Batched, grou
     if mesh is None:
         return [operand]
     sharding = _sharding(said, batched, mesh, context.avals_in[0].shape)
+    written_on = _written_on.get()
+    if written_on is not None and written_on.axes != mesh.axes:
+        sharding = on_mesh(sharding, mesh, written_on)
     call = stablehlo.CustomCallOp(
         [operand.type],
         [operand],

@@ -17,9 +17,9 @@ from lowering.jax.untyped import struct_of, type_of
 from lowering.jax.versions import InvalidNumberError, register_error_check, register_series_rule, with_own_order
 from spmdc.frontends.jax.annotations import is_importing
 from spmdc.frontends.jax.execution import NO_MESH, where_invalid
-from spmdc.frontends.jax.partitioned_call import CALL, PartitionedCall, nested_meshes
+from spmdc.frontends.jax.partitioned_call import CALL, PartitionedCall, require_nestable
 
-__all__ = ["PartitionedCall", "nested_meshes"]
+__all__ = ["PartitionedCall", "require_nestable"]
 
 _batching: Any = batching
 _transformations: Any = ad
@@ -116,7 +116,8 @@ def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
     context = context.replace(avals_in=untyped[0], avals_out=untyped[1])
     is_in_place = is_importing() or params["part"].is_of_scalars
     lower = mlir.lower_fun(_lowered, multiple_results=True)
-    return lower(with_own_order(context) if is_in_place else context, *operands, **params)
+    with params["part"].inlining():
+        return lower(with_own_order(context) if is_in_place else context, *operands, **params)
 
 
 mlir.register_lowering(CALL, _lowered_untyped)

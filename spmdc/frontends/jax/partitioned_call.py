@@ -21,7 +21,7 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding
 
-from ir.diagnostics import SpmdcError, error
+from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from lowering.jax.running import Executable, compile_program, ensure_devices
@@ -30,7 +30,7 @@ from lowering.jax.versions import derivative_transpose, is_batched, linear_trans
 from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
-from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importing, shard
+from spmdc.frontends.jax.annotations import annotating, current_mesh, inlining, is_importing, shard
 from spmdc.frontends.jax.execution import Execution, Signature
 from spmdc.frontends.jax.inspections import tell_inspections
 from spmdc.frontends.jax.lowering import (
@@ -42,6 +42,7 @@ from spmdc.frontends.jax.lowering import (
     import_lowered,
     platform_on,
 )
+from spmdc.frontends.jax.meshes import is_cut_like
 from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, names_explicit, sharding_of
 
@@ -203,14 +204,23 @@ class PartitionedCall:
 
     def inlined(self, *leaves: Any) -> tuple[Any, ...]:
         """The function inside another one that is being imported. The specified shardings become annotations."""
-        around = current_mesh()
-        if around is not None and around.axes != self.own_mesh.axes:
-            raise nested_meshes(self.own_mesh, around)
-        if self._settled or around is None:
+        if self._settled or current_mesh() is None:
             return self.function(*leaves)
         given, returned = self._placed()
         results = self.function(*map(_annotated, leaves, given))
         return tuple(map(_annotated, results, returned))
+
+    @contextlib.contextmanager
+    def inlining(self) -> Iterator[None]:
+        """A context in which `inlined` is traced and lowered: that of the function around it, unless its own mesh cuts
+        the devices in other axes."""
+        around = current_mesh()
+        if around is None or around.axes == self.own_mesh.axes:
+            yield
+            return
+        require_nestable(self._traced_on, self.own_mesh, around)
+        with entered(self._traced_on), inlining(self.own_mesh):
+            yield
 
     # Transformations of JAX.
 
@@ -389,11 +399,18 @@ class PartitionedCall:
         return replace(sharding, dims=(*sharding.dims[:dim], replace(split, open=True), *sharding.dims[dim:]))
 
 
-def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
-    """The error for a call of a function over one mesh inside a function over another."""
+def require_nestable(mesh: MeshLike, inner: Mesh, around: Mesh | None) -> None:
+    """Raises SpmdcError (E301) if a function over `mesh`, which is `inner`, cannot be a part of one over the mesh
+    `around`. Over one that cuts the same devices elsewhere it can, unless types name its axes."""
+    if around is None or inner.axes == around.axes or (is_cut_like(inner, around) and not is_explicit(mesh)):
+        return
     message = f"a function is partitioned over the mesh ({inner}) inside of one over ({around})"
-    help = "partition both over one mesh"
-    return error("E301", message, help=help)
+    help = "partition both over one mesh, or call them one after the other"
+    if inner.size == around.size:
+        help = (
+            "partition both over one mesh, or over meshes whose axes, not Explicit, cut the devices in the same places"
+        )
+    raise error("E301", message, help=help)
 
 
 def _with_dim(aval: Any, dim: int | None, size: int, axes: Any) -> Any:

@@ -22,7 +22,7 @@ from lowering.jax.versions import ShardingTypeError, argument_names, captured, n
 from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.annotations import annotating, current_mesh
-from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
+from spmdc.frontends.jax.call_primitive import PartitionedCall, require_nestable
 from spmdc.frontends.jax.execution import Execution, Signature
 from spmdc.frontends.jax.lowering import (
     Lowering,
@@ -153,8 +153,7 @@ class FunctionTrace:
         self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
         self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
         own, around = mesh_of(call.mesh), current_mesh()
-        if around is not None and around.axes != own.axes:
-            raise nested_meshes(own, around)
+        require_nestable(call.mesh, own, around)
         self.lowering, self.mesh, self.declared = self._traced(call, static)
         self.closed_over = captured(self.lowering.traced)
         self.captured = tuple(c for c in self.closed_over if isinstance(c, jax.core.Tracer))

@@ -350,3 +350,28 @@ def test_placements_on_a_mesh_that_cuts_the_devices_elsewhere() -> None:
         np.testing.assert_array_equal(spmdc.jit(jnp.add, in_shardings=shardings)(a, b), a + 1)
     with pytest.raises(SpmdcError, match="E301"):
         spmdc.jit(jnp.add, in_shardings=(NamedSharding(first, P("x")), NamedSharding(other, P("x"))))(a, b)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 2)], ids=str)
+def test_a_call_over_a_mesh_that_cuts_the_same_devices_elsewhere_is_a_part_of_the_other(sizes: tuple[int, int]) -> None:
+    mesh = jax.make_mesh(sizes, ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+    leaf = jax.jit(lambda a: spmdc.split(spmdc.shard(jnp.sin(a), P("b", "a")), 0, "a"))
+    inner = spmdc.jit(lambda a: constrain(leaf(a) @ a, P("a", "b")).sum(), mesh=mesh, in_shardings=P("a", "b"))
+
+    def function(a: Any) -> Any:
+        return inner(a * 2) + constrain(a, P("x")).sum()
+
+    outer = spmdc.jit(function, mesh={"x": 8})
+    values = A / 64
+    text = outer.lower(values).partitioned.text()
+    assert f"x:(1){sizes[0]}, x:({sizes[0]}){sizes[1]}" in text
+    plain = jnp.sum(jnp.sin(values * 2) @ (values * 2)) + values.sum()
+    np.testing.assert_allclose(outer(values), plain, rtol=1e-5)
+    expected = jax.grad(lambda a: jnp.sum(jnp.sin(a * 2) @ (a * 2)) + a.sum())(values)
+    np.testing.assert_allclose(spmdc.jit(jax.grad(function), mesh={"x": 8})(values), expected, rtol=1e-5)
+
+
+def test_a_call_over_explicit_axes_is_refused_inside_of_another_mesh() -> None:
+    inner = spmdc.jit(jnp.sin, mesh=EXPLICIT)
+    with pytest.raises(SpmdcError, match=r"E301.*\n.*not Explicit"):
+        spmdc.jit(lambda a: inner(a), mesh={"x": 8})(A)
