@@ -48,7 +48,11 @@ explain(
     "A tensor is used where a compile-time integer is needed, or a compile-time integer where a tensor is needed.",
 )
 
-explain("E301", "A sharding names an axis that the mesh does not have, or a mesh that is not declared.")
+explain(
+    "E301",
+    "A sharding names an axis that the mesh does not have, or a mesh that is not declared, or one of other devices "
+    "than those that the function runs on.",
+)
 explain("E302", "A mesh axis is used twice in one sharding. Each axis splits one dim, or is partial, once.")
 explain("E303", "A sharding does not fit the tensor: another rank, or a part of an axis that does not exist.")
 explain(

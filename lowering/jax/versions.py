@@ -361,10 +361,15 @@ def not_lowered(traced: jax.stages.Traced, lower: Callable[[jax.stages.Traced], 
         try:
             lower(alone.trace(*types))
         except NotImplementedError:
-            found = [f for e in (equation, *around) for f in _source_info_util.user_frames(e.source_info.traceback)]
-            frames = tuple((f.file_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in found)
+            frames = tuple(frame for e in (equation, *around) for frame in frames_of(e))
             return NotLowered(equation.primitive.name, tuple(t.str_short() for t in types), frames)
     return None
+
+
+def frames_of(equation: Any) -> list[tuple[str, int, int, int, int]]:
+    """The user's frames of an equation, as in `NotLowered`."""
+    found = _source_info_util.user_frames(equation.source_info.traceback)
+    return [(f.file_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in found]
 
 
 def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:

@@ -55,7 +55,7 @@ from spmdc.frontends.jax.specialisation import (
     placement,
     type_sharding,
 )
-from spmdc.frontends.jax.used_meshes import mesh_used, no_mesh, require_one_device
+from spmdc.frontends.jax.used_meshes import mesh_used, no_mesh, require_devices, require_one_device
 
 
 def jit(
@@ -265,7 +265,9 @@ class Jitted:
     def _specialisation(self, call: Call) -> Specialisation | ReferringFunction:
         found = self._specialised.get(call.key)
         if found is None:
+            require_devices(call.mesh, self._name, self._shardings)
             trace = FunctionTrace(self.function, self.options.static, call)
+            require_devices(call.mesh, self._name, {}, trace.lowering.traced)
             if trace.references or any(isinstance(leaf, jax.Ref) for leaf in call.leaves):
                 found = ReferringFunction(trace, self.options, call, Jitted)
             else:

@@ -343,11 +343,15 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
     return found
 
 
+def leaves_of_shardings(tree: Any) -> list[Any]:
+    """The shardings in a tree; those of Formats too."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding | Format))
+    return [x.sharding if isinstance(x, Format) else x for x in leaves]
+
+
 def mesh_among(given: Any) -> jax.sharding.Mesh | AbstractMesh | None:
     """The mesh of the first NamedSharding in a tree."""
-    leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding | Format))
-    shardings = (x.sharding if isinstance(x, Format) else x for x in leaves)
-    return next((x.mesh for x in shardings if isinstance(x, NamedSharding)), None)
+    return next((x.mesh for x in leaves_of_shardings(given) if isinstance(x, NamedSharding)), None)
 
 
 def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:

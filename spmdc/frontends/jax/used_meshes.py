@@ -1,28 +1,32 @@
-"""The mesh that a function itself uses, for a call in which nothing else names one.
+"""The meshes that a function itself uses.
 
-It is that of the shardings and meshes in its code, or of the arrays that it closes over.
+They are those of the shardings and meshes in its code, and of the arrays that it closes over. For a call in which
+nothing else names a mesh, it is the first of them. What the code places has to be on the devices of the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
-from jax.experimental.layout import Format
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import Sharding as JaxSharding
 
-from ir.diagnostics import SpmdcError, error
+from ir.diagnostics import Source, SpmdcError, error
 from ir.mesh import Mesh
-from lowering.jax.versions import captured
+from lowering.jax.versions import captured, frames_of
 from spmdc.frontends.jax.annotations import is_annotation
-from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
+from spmdc.frontends.jax.lowering import leaves_of_shardings
+from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of, with_devices
 from spmdc.frontends.jax.specialisation import is_on_a_mesh
+from spmdc.frontends.stablehlo.locations import Locations
 
 _ONE_DEVICE = Mesh((("x", 1),))
+_MAX_LISTED = 16
+"""The most devices that an error lists."""
 
 
 def no_mesh(message: str, *notes: str) -> SpmdcError:
@@ -41,7 +45,7 @@ def mesh_used(traced: jax.stages.Traced, leaves: Sequence[Any]) -> MeshLike | No
     that JAX is tracing count too. Raises SpmdcError (E306) if the function uses axes or several devices, but no
     mesh."""
     private: Any = traced
-    used = [*_used(private.jaxpr), *captured(traced), *leaves]
+    used = [*(x for x, _ in _used(private.jaxpr)), *captured(traced), *leaves]
     meshes = [mesh for mesh in map(_mesh, used) if mesh is not None]
     if meshes:
         return next((mesh for mesh in meshes if isinstance(mesh, JaxMesh)), meshes[0])
@@ -58,14 +62,50 @@ def require_one_device(shardings: Mapping[str, Any]) -> None:
     """Raises SpmdcError (E306) if one of the shardings, in a tree for each option, needs a mesh; E309 for what is
     none."""
     for option, tree in shardings.items():
-        for leaf in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, PartitionSpec | Format)):
-            given = leaf.sharding if isinstance(leaf, Format) else leaf
+        for given in leaves_of_shardings(tree):
             if given is None or (isinstance(given, JaxSharding) and given.num_devices == 1):
                 continue
             if not isinstance(given, JaxSharding) and _is_no_sharding(given):
                 message = f"{option} has {given!r}, which is no PartitionSpec, no NamedSharding and no text of one"
                 raise error("E309", message, help='write jax.sharding.PartitionSpec("x", None)')
             raise no_mesh(f"{option} has {given!r}, and there is no mesh")
+
+
+def require_devices(
+    mesh: MeshLike, name: str, shardings: Mapping[str, Any], traced: jax.stages.Traced | None = None
+) -> None:
+    """Raises SpmdcError (E301) if the shardings, in a tree for each option, or the code of the function `name` are on
+    other devices than `mesh`, on whose devices it runs, or on the same in another order. As under `jax.jit`, arrays may
+    come from other devices."""
+    own = _devices(with_devices(mesh)) if not isinstance(mesh, AbstractMesh) else None
+    if own is None:
+        return
+    given = [
+        (f"{option} has a sharding", leaf, None)
+        for option, tree in shardings.items()
+        for leaf in leaves_of_shardings(tree)
+    ]
+    code = () if traced is None else _used(cast("Any", traced).jaxpr)
+    for what, used, equation in (*given, *(("a value is", x, e) for x, e in code if not isinstance(x, jax.Array))):
+        found = _mesh(used)
+        there = _devices(found) if isinstance(found, JaxMesh) else own
+        if there != own:
+            raise error(
+                "E301",
+                f"{what} on devices {_listed(there)}, and {name} runs on {_listed(own)}",
+                equation and Locations(Source("<jax>"), reads_files=True).innermost(frames_of(equation)),
+                help="place all on one mesh, of the same devices in the same order: that of spmdc.jit(…, mesh=…)",
+            )
+
+
+def _devices(mesh: JaxMesh) -> list[Any]:
+    found: list[Any] = mesh.devices.flatten().tolist()
+    return found
+
+
+def _listed(devices: Sequence[Any]) -> str:
+    ids = [str(device.id) for device in devices]
+    return ", ".join(ids if len(ids) <= _MAX_LISTED else [*ids[: _MAX_LISTED - 1], "…"])
 
 
 def _is_no_sharding(given: Any) -> bool:
@@ -76,17 +116,18 @@ def _is_no_sharding(given: Any) -> bool:
     return False
 
 
-def _used(jaxpr: Any) -> Iterator[Any]:
-    """The constants of a jaxpr and the parameters of its equations, with those of nested jaxprs, in order."""
-    yield from getattr(jaxpr, "consts", ())
+def _used(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
+    """The constants of a jaxpr and the parameters of its equations, with those of nested jaxprs, in order; each with
+    its equation, or None."""
+    yield from ((constant, None) for constant in getattr(jaxpr, "consts", ()))
     for equation in jaxpr.eqns:
-        yield from (operand.val for operand in equation.invars if isinstance(operand, Literal))
+        yield from ((operand.val, equation) for operand in equation.invars if isinstance(operand, Literal))
         parameters: Iterable[Any] = jax.tree.leaves(list(equation.params.values()))
         for parameter in parameters:
             if isinstance(parameter, Jaxpr | ClosedJaxpr):
                 yield from _used(parameter)
             else:
-                yield parameter
+                yield parameter, equation
 
 
 def _mesh(x: Any) -> MeshLike | None:

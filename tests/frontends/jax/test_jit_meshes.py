@@ -352,6 +352,31 @@ def test_placements_on_a_mesh_that_cuts_the_devices_elsewhere() -> None:
         spmdc.jit(jnp.add, in_shardings=(NamedSharding(first, P("x")), NamedSharding(other, P("x"))))(a, b)
 
 
+def on_devices(devices: Any, *spec: Any) -> NamedSharding:
+    return NamedSharding(jax.sharding.Mesh(np.array(devices), ("x",)), P(*spec))
+
+
+FIRST, LAST = ([*jax.devices()[:4]], [*jax.devices()[4:8]])
+ELSEWHERE: dict[str, Any] = {
+    "an argument's": (lambda a: a, {"mesh": on_devices(LAST).mesh, "in_shardings": on_devices(FIRST, "x")}),
+    "a result's": (lambda a: a, {"mesh": on_devices(LAST).mesh, "out_shardings": on_devices(FIRST, "x")}),
+    "two arguments'": (lambda a: a[0], {"in_shardings": ([on_devices(FIRST, "x"), on_devices(LAST, "x")],)}),
+    "another order": (lambda a: a[0], {"in_shardings": ([on_devices(FIRST, "x"), on_devices(FIRST[::-1])],)}),
+    "sizes": (lambda a: a, {"mesh": {"x": 4}, "in_shardings": on_devices(LAST, "x")}),
+    "in the code": (lambda a: constrain(a, on_devices(LAST, "x")), {"mesh": on_devices(FIRST).mesh}),
+    "inside": (
+        lambda a: spmdc.jit(jnp.sin, mesh=on_devices(LAST).mesh)(a), {"in_shardings": on_devices(FIRST, "x")}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_shardings_on_other_devices_than_those_of_the_call_are_refused(what: str) -> None:
+    function, options = ELSEWHERE[what]
+    with pytest.raises(SpmdcError, match=r"E301.* on devices .*, and <lambda> runs on .*"):
+        spmdc.jit(function, **options)([A, A] if what in ("two arguments'", "another order") else A)
+
+
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2)], ids=str)
 def test_a_call_over_a_mesh_that_cuts_the_same_devices_elsewhere_is_a_part_of_the_other(sizes: tuple[int, int]) -> None:
     mesh = jax.make_mesh(sizes, ("a", "b"), axis_types=(AxisType.Auto,) * 2)
