@@ -185,7 +185,7 @@ def infer_types(
     it."""
     opdef = OPS.get(opname)
     if opdef is None:
-        raise error("E103", f"there is no op {opname!r}", span)
+        raise error("E103", f"there is no op {opname!r}", span, help="docs/ops.md lists the ops")
     if opdef.operands is not None and len(operands) != opdef.operands:
         message = f"{opname} takes {opdef.operands} operands, and is given {len(operands)}"
         raise error("E203", message, span, help=str(opdef))

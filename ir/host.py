@@ -44,12 +44,20 @@ class HostFunction:
         found = self(*arrays)
         given: list[Any] = [] if not types else list(found) if isinstance(found, tuple | list) else [found]
         if len(given) != len(types):
-            raise error("E513", f"{self.name} gave {len(given)} results, and the program takes {len(types)}")
+            raise error(
+                "E513",
+                f"{self.name} gave {len(given)} results, and the program takes {len(types)}",
+                help=f"return {len(types)}",
+            )
         return [self._checked(np.asarray(x), type) for x, type in zip(given, types, strict=True)]
 
     def _checked(self, array: Array, type: TensorType) -> Array:
         if array.shape != type.shape or not np.can_cast(array.dtype, type.dtype.numpy, "same_kind"):
-            raise error("E513", f"{self.name} gave {array.dtype}{list(array.shape)}, and the program takes {type}")
+            raise error(
+                "E513",
+                f"{self.name} gave {array.dtype}{list(array.shape)}, and the program takes {type}",
+                help="return an array of that shape and element type",
+            )
         return array.astype(type.dtype.numpy, copy=False)
 
 

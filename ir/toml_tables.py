@@ -43,11 +43,15 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
         raise error("E005", f"cannot read {path}: {problem.strerror or problem}",
                     help=f"{kind.page} says what is in a {kind.what} file") from None  # fmt: skip
     if len(data) > _MAX_BYTES:
-        raise error(kind.code, f"{path} has more than {_MAX_BYTES:,} bytes, and no {kind.what} needs so many")
+        raise error(
+            kind.code,
+            f"{path} has more than {_MAX_BYTES:,} bytes, and no {kind.what} needs so many",
+            help=f"{kind.page} says what is in a {kind.what} file",
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise error(kind.code, f"{path} is not text in UTF-8") from None
+        raise error(kind.code, f"{path} is not text in UTF-8", help="save it as UTF-8") from None
     source = Source(str(path), text)
     try:
         table = tomllib.loads(text)
@@ -58,7 +62,11 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
     except ValueError:
         raise _not_toml(source, f"an integer has more than {_MOST_DIGITS:,} digits {_at_long(text)}", kind) from None
     except RecursionError:
-        raise error(kind.code, f"{path} nests deeper than any {kind.what} needs") from None
+        raise error(
+            kind.code,
+            f"{path} nests deeper than any {kind.what} needs",
+            help=f"{kind.page} says what is in a {kind.what} file",
+        ) from None
     return TomlReader(source, kind), table
 
 

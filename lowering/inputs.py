@@ -18,7 +18,14 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
     for param, array in zip(params, given, strict=False):
         problems.extend(misfits(param, array))
     for param in params[len(given) :]:
-        problems.add(Diagnostic("E501", f"input {param.name!r}, {param.of or param.type}, is missing", param.span))
+        problems.add(
+            Diagnostic(
+                "E501",
+                f"input {param.name!r}, {param.of or param.type}, is missing",
+                param.span,
+                help=f"give it: the program takes {len(params)}",
+            )
+        )
     if len(given) > len(params):
         names = ", ".join(p.name for p in params) or "none"
         message = f"{len(given)} inputs are given, and the program takes {len(params)}"

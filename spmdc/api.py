@@ -152,7 +152,7 @@ class PartitionedProgram:
         memory and network, `by` line, op, kind of op, mesh axis, value that is sent, loop or function, and in total.
         Raises SpmdcError (E601, E604)."""
         if by not in BY:
-            raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
+            raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}", help=f"by={BY[0]!r}")
         on = Machine.of(self.options.machine if machine is None else machine)
         return cost_of(self.program, on, by, self.source)
 
@@ -390,7 +390,11 @@ def policy(
     choices = ("windowed_einsum", windowed_einsum, WindowedEinsum), ("recompute", recompute, Recompute)
     for name, given, kind in choices:
         if given not in get_args(kind):
-            raise error("E601", f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}")
+            raise error(
+                "E601",
+                f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}",
+                help=f"{name}={get_args(kind)[0]!r} is the default",
+            )
     if memory_limit is not None:
         require_memory_limit(memory_limit)
     found = Machine.of(machine)

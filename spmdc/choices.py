@@ -97,7 +97,12 @@ def strategies(
         require_memory_limit(memory_limit)
     rule = factor_rule(op)
     if rule is None:
-        raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
+        raise error(
+            "E413",
+            f"{op.name} has no factors, and so no strategies",
+            op.span,
+            help="there is nothing to choose: its tensors are whole, or sharded as in its body",
+        )
     mesh = shardings[0].mesh if shardings else Mesh(())
     sub_axes = find_sub_axes_of(mesh, shardings)
     machine = Machine.of(machine).laid_out((mesh,))

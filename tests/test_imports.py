@@ -1,4 +1,4 @@
-"""Who imports whom: floors, circles, and imports that are made late. Who knows ops by name."""
+"""Who imports whom: floors, circles, and imports that are made late. Who knows ops by name. Errors and ways out."""
 
 from __future__ import annotations
 
@@ -98,6 +98,26 @@ def test_a_file_with_imports_inside_of_functions_says_why() -> None:
         if is_late and "Imported late" not in path.read_text(encoding="utf-8"):
             silent.append(module)
     assert silent == []
+
+
+def _errors_without_help(tree: ast.Module) -> Iterator[ast.Call]:
+    """The calls that make an error, and are written without a way out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("error", "Diagnostic"):
+            named = {keyword.arg for keyword in node.keywords}
+            if node.args and not named & {"help", "severity", None}:
+                yield node
+
+
+def test_every_error_has_a_way_out() -> None:
+    """To those of a function of the language, the call adds how it is called."""
+    found = [
+        f"{_files()[module].relative_to(ROOT)}:{node.lineno}"
+        for module, tree in _trees().items()
+        if not module.startswith("spmdc.frontends.spmd.library.")
+        for node in _errors_without_help(tree)
+    ]
+    assert found == []
 
 
 def _names_in(node: ast.expr) -> set[str]:

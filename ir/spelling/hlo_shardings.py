@@ -78,7 +78,7 @@ def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     scanner.expect("]")
     if len(tiles) > MAX_RANK + len(_SUBGROUPS):
         message = f"there are {len(tiles):,} tile sizes, and a tensor has at most {MAX_RANK} dims"
-        raise error("E303", message, scanner.span)
+        raise error("E303", message, scanner.span, help="write a number of tiles for each dim of the tensor")
     count = math.prod(tiles)
     if count < 1:
         help_text = "a dim that is not split has 1 tile"

@@ -199,7 +199,9 @@ def _inline_mesh(scanner: Cursor, mesh: Mesh) -> Mesh:
     scanner.expect(">")
     inline = Mesh(tuple(axes), devices, mesh.name)
     for problem in mesh_problems(inline):
-        raise error("E304", problem, scanner.span)
+        raise error(
+            "E304", problem, scanner.span, help='as in <["x"=2, "y"=4]>: every axis once, and every device once'
+        )
     return mesh if inline == mesh else Mesh(inline.axes, inline.devices)
 
 
@@ -245,7 +247,12 @@ def assign_devices(mesh: Mesh, ids: NestedInts, prefix: str, *, span: Span | Non
     """
     shape = _nested_shape(ids)
     if shape is None:
-        raise error("E303", "the rows of the device assignment have different lengths", span)
+        raise error(
+            "E303",
+            "the rows of the device assignment have different lengths",
+            span,
+            help="write rows of one length: [[0, 1], [2, 3]]",
+        )
     own, axes = tile_axes(mesh, np.array(ids, dtype=np.int64).reshape((*shape, 1)), prefix=prefix, span=span)
     return Sharding(own, tuple(map(DimSharding, axes)))
 
@@ -267,10 +274,10 @@ def split_sharding(mesh: Mesh, rank: int, dim: int, partitions: int, *, span: Sp
     part of the only axis whose size n divides. Raises SpmdcError (E303, E305) if there is no such dim, or no such axes.
     """
     if not 0 <= dim < rank:
-        raise error("E303", f"dim {dim} is out of range for a tensor of {rank} dims", span)
+        raise error("E303", f"dim {dim} is out of range for a tensor of {rank} dims", span, help="dims count from 0")
     if not 1 <= partitions <= mesh.size:
         message = f"there are {partitions} partitions, and the mesh ({mesh}) has {mesh.size} devices"
-        raise error("E305", message, span)
+        raise error("E305", message, span, help="split it into fewer partitions, or take a larger mesh")
     axes = _axes_of_product(mesh, partitions)
     if axes is None:
         raise _no_such_axes(mesh, partitions, span)

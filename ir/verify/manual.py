@@ -41,34 +41,54 @@ def _counts(op: Op) -> Iterator[Diagnostic]:
         ("gives", len(op.results), f"returns {len(region.results)}"),
     ):
         if str(here) != there.split()[1]:
-            yield Diagnostic("E405", f"the manual region {what} {here} values, and its block {there}", op.span)
+            yield Diagnostic(
+                "E405",
+                f"the manual region {what} {here} values, and its block {there}",
+                op.span,
+                help="pass and return one value for each that is declared",
+            )
 
 
 def _param_faults(operand: Value, param: Value, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
     title = f"parameter {param.name!r} of the manual region"
     if param.of is None or param.sharding is None:
-        yield Diagnostic("E409", f"{title} does not say which shard of which tensor it is", param.span)
+        yield Diagnostic(
+            "E409",
+            f"{title} does not say which shard of which tensor it is",
+            param.span,
+            help="declare of what it is a shard: a of f32[8@x] = x",
+        )
         return
     if param.of != operand.type:
         message = f"{title} is a shard of {param.of}, and {operand.name!r} is {operand.type}"
-        yield Diagnostic("E405", message, param.span or op.span)
+        yield Diagnostic("E405", message, param.span or op.span, help=f"declare it as a shard of {operand.type}")
     yield from _placement_faults(param, title, op, mesh)
     local = inner_type(param.of, param.sharding, region_axes(op))
     if local != param.type:
-        yield Diagnostic("E409", f"{title} has type {param.type}, and a shard has type {local}", param.span)
+        yield Diagnostic(
+            "E409",
+            f"{title} has type {param.type}, and a shard has type {local}",
+            param.span,
+            help=f"declare it {local}, or split the tensor otherwise",
+        )
 
 
 def _result_faults(returned: Value, result: Value, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
     title = f"result {result.name!r} of the manual region"
     if result.sharding is None:
-        yield Diagnostic("E409", f"{title} does not specify the sharding of what the region returns", result.span)
+        yield Diagnostic(
+            "E409",
+            f"{title} does not specify the sharding of what the region returns",
+            result.span,
+            help="write its type where it is named: y: f32[8@x] = manual(…)",
+        )
         return
     yield from _placement_faults(result, title, op, mesh)
     local = inner_type(result.type, result.sharding, region_axes(op))
     if local != returned.type:
         shown = print_type(result.type, result.sharding)
         message = f"the manual region must return {local} for {shown}, and returns {returned.type}"
-        yield Diagnostic("E405", message, op.span)
+        yield Diagnostic("E405", message, op.span, help="return a value of that type, or declare the result otherwise")
 
 
 def _placement_faults(value: Value, title: str, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:

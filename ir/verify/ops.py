@@ -21,7 +21,7 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
     """
     opdef = OPS.get(op.name)
     if opdef is None:
-        return [Diagnostic("E103", f"there is no op {op.name!r}", op.span)]
+        return [Diagnostic("E103", f"there is no op {op.name!r}", op.span, help="docs/ops.md lists the ops")]
     if stage not in opdef.stages and not (has_manual and opdef.family == "collective"):
         return [_wrong_stage(opdef, op, stage)]
     found = [*_shape_of_op(opdef, op), *_attr_diagnostics(opdef, op)]
@@ -38,18 +38,23 @@ def _wrong_stage(opdef: OpDef, op: Op, stage: Stage) -> Diagnostic:
         help = "annotate how tensors are sharded, and the partitioner adds the communication"
         return Diagnostic("E406", message, op.span, help=help)
     where = {"global": "a global one", "plan": "a plan", "spmd": "an SPMD one"}[stage]
-    return Diagnostic("E406", f"{opdef.name} belongs to {opdef.stages[0]} programs, and this is {where}", op.span)
+    return Diagnostic(
+        "E406",
+        f"{opdef.name} belongs to {opdef.stages[0]} programs, and this is {where}",
+        op.span,
+        help="leave it out: passes add it where it belongs",
+    )
 
 
 def _shape_of_op(opdef: OpDef, op: Op) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     if opdef.operands is not None and len(op.operands) != opdef.operands:
         message = f"{op.name} takes {opdef.operands} operands, and is given {len(op.operands)}"
-        found.append(Diagnostic("E203", message, op.span))
+        found.append(Diagnostic("E203", message, op.span, help=str(opdef)))
     if len(op.regions) != opdef.regions and not (opdef.regions is None and op.regions):
         wanted = "at least one region" if opdef.regions is None else f"{opdef.regions} regions"
         message = f"{op.name} holds {wanted}, and is given {len(op.regions)}"
-        found.append(Diagnostic("E203", message, op.span))
+        found.append(Diagnostic("E203", message, op.span, help=str(opdef)))
     return found
 
 
@@ -125,7 +130,7 @@ def _axes_diagnostics(opdef: OpDef, op: Op, meshes: Sequence[Mesh]) -> list[Diag
         if isinstance(value, DeviceOrder):
             if value.mesh not in meshes:
                 message = f"{op.name}: the mesh ({value.mesh}) of {attr.name} is not declared"
-                found.append(Diagnostic("E301", message, op.span))
+                found.append(Diagnostic("E301", message, op.span, help=f"declare it: mesh m ({value.mesh})"))
             found.extend(_axes_faults(op, value.mesh, value.axes))
         elif isinstance(value, tuple):
             axes = tuple(a for a in value if isinstance(a, AxisRef))
@@ -140,7 +145,9 @@ def _mesh_of(axes: Sequence[AxisRef], meshes: Sequence[Mesh]) -> Mesh:
 
 def _axes_faults(op: Op, mesh: Mesh, axes: tuple[AxisRef, ...]) -> list[Diagnostic]:
     faults = sharding_faults(Sharding(mesh, (), replicated=axes), ())
-    return [Diagnostic(code, f"{op.name}: {message}", op.span) for code, message in faults]
+    return [
+        Diagnostic(code, f"{op.name}: {message}", op.span, help=f"the mesh is ({mesh})") for code, message in faults
+    ]
 
 
 def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
@@ -152,9 +159,14 @@ def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
         return []
     if len(inferred) != len(op.results):
         message = f"{op.name} has {len(inferred)} results, and {len(op.results)} are named"
-        return [Diagnostic("E203", message, op.span)]
+        return [Diagnostic("E203", message, op.span, help=f"name {len(inferred)}")]
     return [
-        Diagnostic("E202", f"{value.name!r} is written as {value.type}, and {op.name} returns {type}", op.span)
+        Diagnostic(
+            "E202",
+            f"{value.name!r} is written as {value.type}, and {op.name} returns {type}",
+            op.span,
+            help=f"write {type}, or leave the type out",
+        )
         for value, type in zip(op.results, inferred, strict=True)
         if value.type != type
     ]

@@ -74,7 +74,10 @@ def mesh_diagnostics(meshes: Sequence[Mesh]) -> list[Diagnostic]:
             found.append(f"{title} has {mesh.size} devices, and the first mesh has {meshes[0].size}")
         if i and mesh.name in {m.name for m in meshes[:i]}:
             found.append(f"{title} needs a name of its own")
-    return [Diagnostic("E304", message) for message in found]
+    return [
+        Diagnostic("E304", message, help="all meshes are of the same devices, and have names and axes of their own")
+        for message in found
+    ]
 
 
 def sharding_diagnostics(
@@ -91,7 +94,10 @@ def sharding_diagnostics(
             check_reducible(kind, type)
         except TypeRuleError as e:
             faults.append(("E308", f"it cannot be partial: {e.message}"))
-    return [Diagnostic(code, f"the sharding of {what}: {message}", span) for code, message in faults]
+    return [
+        Diagnostic(code, f"the sharding of {what}: {message}", span, help=f"the mesh is ({sharding.mesh})")
+        for code, message in faults
+    ]
 
 
 @dataclass

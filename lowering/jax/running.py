@@ -144,7 +144,11 @@ def compile_program(
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else _devices_of(devices)
     if len(chosen) < size:
-        raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
+        raise error(
+            "E502",
+            f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given",
+            help=f"give {size}, or partition the program over a smaller mesh",
+        )
     is_for_cpu = all(device.platform == "cpu" for device in chosen)
     written, entry = write_entry(program, is_for_cpu=is_for_cpu, is_sealed=is_sealed)
     module = load(written.text, program)

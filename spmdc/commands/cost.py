@@ -84,7 +84,11 @@ def _points(
     where = list(itertools.product(machines or [options.machine], chosen_meshes))
     count = len(where) * math.prod(map(len, values))
     if count > _MOST_POINTS:
-        raise error("E601", f"that makes {count:,} costs, and no more than {_MOST_POINTS:,} are computed at a time")
+        raise error(
+            "E601",
+            f"that makes {count:,} costs, and no more than {_MOST_POINTS:,} are computed at a time",
+            help="give fewer values, and run it several times",
+        )
     return [
         replace(options, machine=name, mesh=mesh, defines=list(zip(names, chosen, strict=True)))
         for name, mesh in where

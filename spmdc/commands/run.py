@@ -48,7 +48,11 @@ def run(
     program = load_program(file, options, watch)
     if is_partitioned(program) and (check or backend == "reference"):
         what = "--check" if check else "--backend reference"
-        raise error("E601", f"{what} needs the unpartitioned program, and {file} is an SPMD program")
+        raise error(
+            "E601",
+            f"{what} needs the unpartitioned program, and {file} is an SPMD program",
+            help="give the program that it was partitioned from; --backend jax runs this one",
+        )
     arrays = _arrays(program, inputs, options.seed, integers=integers)
     executable, warnings = _prepare(program, backend, options, watch)
     with watch.step(backend):

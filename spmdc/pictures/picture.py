@@ -66,7 +66,7 @@ def picture(sharding: Sharding, shape: Sequence[int] | None = None) -> Picture:
         return Picture(Placement.of_shards(sharding), print_sharding(sharding))
     faults = sharding_faults(sharding, shape)
     if faults:
-        raise SpmdcError([error(*fault).diagnostics[0] for fault in faults])
+        raise SpmdcError([error(*fault, help=f"the mesh is ({sharding.mesh})").diagnostics[0] for fault in faults])
     return Picture(Placement(shape, sharding), f"[{', '.join(map(str, shape))}] {print_sharding(sharding)}")
 
 

@@ -114,9 +114,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
         about = {key: json.loads(value) for key, value in header.pop("__metadata__").items()}
         step, total, course = int(about["step"]), int(about["crc32"]), dict(about["course"])
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
-        raise error("E519", f"{path} is no checkpoint of a run") from None
+        raise error("E519", f"{path} is no checkpoint of a run", help="give one that `spmdc train` wrote") from None
     if zlib.crc32(data, _sum_of_header(header, {"step": step, "course": course})) != total:
-        raise error("E519", f"{path} is damaged: its bytes are not those that were written")
+        raise error(
+            "E519",
+            f"{path} is damaged: its bytes are not those that were written",
+            help="go on from an earlier one, and remove this",
+        )
     return Checkpoint(step, {name: _array(entry, data) for name, entry in header.items()}, course)
 
 

@@ -71,7 +71,14 @@ class RuleReport:
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """An error for each wrong claim."""
-        return tuple(Diagnostic("E509", f"{f.instance}: {f.claim} does not hold: {f.reason}") for f in self.wrong)
+        return tuple(
+            Diagnostic(
+                "E509",
+                f"{f.instance}: {f.claim} does not hold: {f.reason}",
+                help="mend the factor rule in ir/ops, where the op is declared",
+            )
+            for f in self.wrong
+        )
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data."""

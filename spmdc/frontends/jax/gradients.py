@@ -106,11 +106,21 @@ def _plan(program: Program, wrt: Sequence[str], of: str | None) -> _Plan:
     positions = tuple(params.index(name) for name in dict.fromkeys(wrt))
     for p in (main.params[i] for i in positions):
         if not (p.type.dtype.is_continuous):
-            raise error("E710", f"{p.name} is of type {p.type}, and only floats have gradients", p.span)
+            raise error(
+                "E710",
+                f"{p.name} is of type {p.type}, and only floats have gradients",
+                p.span,
+                help="leave it out of wrt, or make it a float and convert it where it is used",
+            )
     position = results.index(of) if of is not None else _only_scalar(program)
     result = main.results[position]
     if not result.type.dtype.is_float:
-        raise error("E710", f"{result.name} is of type {result.type}, and only floats are differentiated", result.span)
+        raise error(
+            "E710",
+            f"{result.name} is of type {result.type}, and only floats are differentiated",
+            result.span,
+            help=f"convert it: f32({result.name})",
+        )
     return _Plan(main.params, position, result, positions)
 
 

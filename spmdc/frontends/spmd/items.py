@@ -218,7 +218,12 @@ def expect_value(item: Item, span: Span, what: str) -> Value:
     if isinstance(item, Value):
         return item
     if isinstance(item, Several):
-        raise error("E203", f"{what} must be one tensor, and is {describe(item)}", span)
+        raise error(
+            "E203",
+            f"{what} must be one tensor, and is {describe(item)}",
+            span,
+            help="name them first, a, b = f(x), and use one",
+        )
     help_text = ""
     if isinstance(item, int | float):
         help_text = f"{as_tensor(item)} is a tensor of rank 0"

@@ -127,7 +127,12 @@ class Scope:
     def operand(self, value: AnyValue) -> Value:
         found = self.bound(value)
         if not isinstance(found, Value):
-            raise error("E702", "a tuple is used where a tensor is expected", self.builder.span)
+            raise error(
+                "E702",
+                "a tuple is used where a tensor is expected",
+                self.builder.span,
+                help="take an element of it: stablehlo.get_tuple_element",
+            )
         return found
 
     def operands(self, op: mlir.Operation) -> list[Value]:

@@ -31,7 +31,12 @@ def annotate(given: Expressions, node: s.Call) -> Value:
     if node.keywords or not node.args or (node.name == "replicate" and len(node.args) > 1):
         raise error("E203", f"{node.name} is not called like this", node.span, help=USAGE[node.name])
     if given.context.stage == "spmd":
-        raise error("E406", f"{node.name} belongs to global programs", node.span)
+        raise error(
+            "E406",
+            f"{node.name} belongs to global programs",
+            node.span,
+            help="in an SPMD program, every value is a shard already: write the collectives, or a global program",
+        )
     x = given.value(node.args[0], f"what {node.name} annotates")
     meshes = given.context.meshes
     if meshes.faulty:
@@ -119,7 +124,12 @@ def _device_ids(item: Item, span: Span) -> NestedInts:
         return [_device_ids(i, span) for i in item]
     if isinstance(item, int) and not isinstance(item, bool):
         return item
-    raise error("E203", f"a device assignment is a nested list of device ids, not {describe(item)}", span)
+    raise error(
+        "E203",
+        f"a device assignment is a nested list of device ids, not {describe(item)}",
+        span,
+        help="write [[0, 1], [2, 3]]: a list for each dim",
+    )
 
 
 def _rank(ids: NestedInts) -> int:

@@ -75,14 +75,14 @@ def _float(given: Expressions, node: s.Expr, name: str) -> Attr:
     item = _number(given, node)
     if isinstance(item, int | float) and not isinstance(item, bool):
         return float(item)
-    raise error("E207", f"{name} must be a number, and is {describe(item)}", node.span)
+    raise error("E207", f"{name} must be a number, and is {describe(item)}", node.span, help=f"{name}=0.5")
 
 
 def _bool(given: Expressions, node: s.Expr, name: str) -> Attr:
     item = _number(given, node)
     if isinstance(item, bool):
         return item
-    raise error("E207", f"{name} must be true or false, and is {describe(item)}", node.span)
+    raise error("E207", f"{name} must be true or false, and is {describe(item)}", node.span, help=f"{name}=true")
 
 
 def _written(kinds: type | UnionType, make: Callable[[Any], Attr], what: str, example: str = "") -> Reader:
@@ -149,7 +149,9 @@ def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Call):
         named = meshes.named(node.name)
         if named is None:
-            raise error("E301", f"there is no mesh {node.name!r}", node.name_span)
+            raise error(
+                "E301", f"there is no mesh {node.name!r}", node.name_span, help="declare it: mesh NAME (x=4, y=2)"
+            )
         mesh, axes = named, s.Tuple(node.span, node.args)
     nodes = axis_nodes(axes)
     if nodes is None:
@@ -159,7 +161,7 @@ def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
         mesh = meshes.owner[nodes[0].name] if nodes else meshes.default
     for axis in nodes:
         if meshes.owner[axis.name] != mesh:
-            raise error("E301", f"axis {axis.name!r} is not of mesh ({mesh})", axis.span)
+            raise error("E301", f"axis {axis.name!r} is not of mesh ({mesh})", axis.span, help="name axes of one mesh")
     return DeviceOrder(mesh, refs)
 
 
@@ -178,7 +180,12 @@ def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
         return tuple(i if isinstance(i, int | float) else _numbers(i, node, name) for i in item)
     if isinstance(item, int | float):
         return item
-    raise error("E207", f"{name} must be a number or a list of numbers, and is {describe(item)}", node.span)
+    raise error(
+        "E207",
+        f"{name} must be a number or a list of numbers, and is {describe(item)}",
+        node.span,
+        help=f"{name}=[1, 2]",
+    )
 
 
 def _complex(given: Expressions, node: s.Call, name: str) -> complex:

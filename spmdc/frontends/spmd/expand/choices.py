@@ -31,7 +31,12 @@ def _index(block: Statements, node: s.Case, chooser: Value) -> Value:
     wanted = TensorType((), pred if node.by_truth else s32)
     if chooser.type != wanted:
         what = _CHOOSERS[node.by_truth]
-        raise error("E202", f"{what} must be {wanted}, and is {chooser.type}", node.chooser.span)
+        raise error(
+            "E202",
+            f"{what} must be {wanted}, and is {chooser.type}",
+            node.chooser.span,
+            help=f"make it a scalar of that type, as {'x[0] > 0' if node.by_truth else 's32(i[0])'}",
+        )
     return block.evaluator.emitter.convert(chooser, s32) if node.by_truth else chooser
 
 

@@ -124,10 +124,17 @@ def fold_call(name: str, items: Sequence[Item], span: Span) -> Number:
     count, function = FUNCTIONS[name]
     numbers = [i for item in items for i in (item if isinstance(item, tuple) else (item,))]
     if not numbers or (count is not None and len(numbers) != count):
-        raise error("E203", f"{name} takes {count or 'at least one'} numbers, and is given {len(numbers)}", span)
+        raise error(
+            "E203",
+            f"{name} takes {count or 'at least one'} numbers, and is given {len(numbers)}",
+            span,
+            help=f"of tensors, {name} takes tensors: those of the program",
+        )
     for n in numbers:
         if not isinstance(n, int | float):
-            raise error("E207", f"{name} of numbers is given {describe(n)} too", span)
+            raise error(
+                "E207", f"{name} of numbers is given {describe(n)} too", span, help="give numbers only, or tensors only"
+            )
     try:
         return function(*numbers)
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -145,5 +152,10 @@ def fold_choice(items: Sequence[Item], spans: Sequence[Span]) -> Item:
     """`where(c, a, b)` of known items: a, or b if c is 0. Raises SpmdcError (E207)."""
     chooser, on_true, on_false = items
     if not isinstance(chooser, int | float):
-        raise error("E207", f"the condition must be a number, and is {describe(chooser)}", spans[0])
+        raise error(
+            "E207",
+            f"the condition must be a number, and is {describe(chooser)}",
+            spans[0],
+            help="give a number, true or false; or three tensors",
+        )
     return on_true if chooser else on_false

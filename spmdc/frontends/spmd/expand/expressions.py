@@ -108,7 +108,12 @@ class Evaluator:
             case s.Case() | s.Manual() | s.Checkpoint() | s.Precision():
                 raise error("E001", "blocks are the right side of an assignment", node.span, help=_assigned(node))
             case _:
-                raise error("E001", "mesh axes are here, where a value is needed", node.span)
+                raise error(
+                    "E001",
+                    "mesh axes are here, where a value is needed",
+                    node.span,
+                    help="axes are given by name, axes=(x, y), and to annotations",
+                )
 
     def exprs(self, nodes: Iterable[s.Expr]) -> list[Item]:
         """The items that several expressions evaluate to. Raises SpmdcError with the errors of all, or
@@ -255,7 +260,12 @@ class Evaluator:
             return PoisonedError()
         name, (base, _, last) = node.name, node.name.rpartition(".")
         if self.scope.find(name) is not None:
-            return error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
+            return error(
+                "E103",
+                f"{name!r} is a value, and cannot be called",
+                node.name_span,
+                help="multiply it, x * (y), or index it, x[0]; or give the value another name than the function has",
+            )
         known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
         hint = "docs/ops.md lists the ops; they are called as functions: sum(x, dim=0)"
         if base and last in known:

@@ -54,7 +54,12 @@ def _arguments(
         if param.faulty:
             continue
         if isinstance(item, Several):
-            raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
+            raise error(
+                "E203",
+                f"argument {param.name!r} must be one tensor, and is {describe(item)}",
+                place,
+                help="take one of the results first: a, b = f(x)",
+            )
         value = emitter.as_declared(emitter.tensor(item, param.type), param.type)
         if value.type != param.type:
             message = f"argument {param.name!r} must be {param.type}, and is {value.type}"
@@ -75,11 +80,16 @@ def map_function(given: Expressions, node: s.Call) -> Item:
     params = signature.params
     if len(items) != len(params):
         message = f"function {name!r} takes {len(params)} arguments, and is mapped over {len(items)}"
-        raise error("E203", message, node.span)
+        raise error("E203", message, node.span, help=f"give {', '.join(p.name for p in params) or 'none'}")
     pairs = zip(items, node.args, strict=True)
     tensors = [expect_value(i, a.span, "what is mapped over") for i, a in pairs if not isinstance(i, int | float)]
     if not tensors:
-        raise error("E207", "one of the operands must be a tensor", node.span)
+        raise error(
+            "E207",
+            "one of the operands must be a tensor",
+            node.span,
+            help="map over a tensor; a function of numbers alone is called directly",
+        )
     shape = given.emitter.common_shape(tensors)
     operands = [
         given.emitter.broadcast_to(given.emitter.as_declared(item, param.type), shape)
@@ -92,7 +102,12 @@ def map_function(given: Expressions, node: s.Call) -> Item:
             wanted = f"argument {param.name!r} must be elements of {param.type}"
             if param.type.rank:
                 wanted = f"argument {param.name!r} of {name} is no scalar"
-            raise error("E202", f"{wanted}, and is {operand.type}", argument.span)
+            raise error(
+                "E202",
+                f"{wanted}, and is {operand.type}",
+                argument.span,
+                help="map takes a function of scalars, and tensors of the same element types: f32(x) converts x",
+            )
     types = [r.type.with_shape(shape) for r in signature.results]
     return one_or_several(given.emitter.ops("map", operands, {"function": name}, span=node.span, types=types))
 

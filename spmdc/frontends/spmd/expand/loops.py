@@ -167,7 +167,12 @@ def _unrolled(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[
     for counter in range(rounds):
         items = _round(block, node, counter, carried, items)
         if len(block.builder.ops) > _MAX_OPS:
-            raise error("E201", f"unrolled, the loop has more than {_MAX_OPS:,} ops", node.span)
+            raise error(
+                "E201",
+                f"unrolled, the loop has more than {_MAX_OPS:,} ops",
+                node.span,
+                help="write `loop` instead of `repeat`: it stays a loop, and its counter is a tensor",
+            )
     return block.together(items)
 
 

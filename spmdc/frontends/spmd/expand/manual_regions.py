@@ -37,7 +37,12 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
     Raises SpmdcError (E203, E405, E409, E410, and errors of types), or PoisonedError.
     """
     if block.context.stage == "spmd":
-        raise error("E406", "manual regions belong to global programs, and this is an SPMD one", node.span)
+        raise error(
+            "E406",
+            "manual regions belong to global programs, and this is an SPMD one",
+            node.span,
+            help="all of an SPMD program is by hand already: write the ops of the region",
+        )
     given = {p.name: p for p in node.passed if _is_axes(p)}
     axes = _axes(block, given["axes"].value if given else None, node.span)
     manual = frozenset(axis.name for axis in axes)
@@ -131,7 +136,7 @@ def _shard(passed: s.Passed, whole: _Whole, manual: Manual) -> TensorType:
         assert passed.local is not None
         shown = print_type(whole.type, whole.sharding)
         message = f"{passed.name!r} is declared {whole.written}, and a shard of {shown} is {local}"
-        raise error("E409", message, passed.local.span)
+        raise error("E409", message, passed.local.span, help=f"declare it {local}, or leave the type out")
     return local
 
 

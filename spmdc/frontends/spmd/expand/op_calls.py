@@ -32,7 +32,12 @@ def call_op(given: Expressions, node: s.Call, opdef: OpDef) -> Item:
         help = way if opdef.family == "collective" else f"write the program without {opdef.name}: passes add it"
         raise error("E406", f"{opdef.name} belongs to {where}", node.span, help=help)
     if opdef.regions != 0:
-        raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
+        raise error(
+            "E203",
+            f"{opdef.name} takes blocks, which this call lacks",
+            node.span,
+            help=f"docs/language.md shows how {opdef.name} is written",
+        )
     count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
     items: Sequence[Item] = given.exprs(node.args[:count])
     numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
@@ -79,7 +84,9 @@ def _attrs(
     attrs: dict[str, Attr] = {}
     if len(rest) > len(opdef.attrs):
         takes = f"{opdef.operands} operands and {len(opdef.attrs)} attributes"
-        raise error("E203", f"{opdef.name} takes {takes}, and is given {len(node.args)} arguments", node.span)
+        raise error(
+            "E203", f"{opdef.name} takes {takes}, and is given {len(node.args)} arguments", node.span, help=str(opdef)
+        )
     for definition, argument in zip(opdef.attrs, rest, strict=False):
         attrs[definition.name] = read_attr(given, definition, argument)
     refuse_unknown(opdef, node.keywords)

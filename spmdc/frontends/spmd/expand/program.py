@@ -117,7 +117,12 @@ def _overridden(const: s.Const, own: Item, value: object) -> int | float:
     if isinstance(value, int):
         return value
     kind = "a number" if isinstance(own, float) else "an integer"
-    raise error("E104", f"const {const.name!r} must be {kind}, and is given {value!r}", const.span)
+    raise error(
+        "E104",
+        f"const {const.name!r} must be {kind}, and is given {value!r}",
+        const.span,
+        help=f"-D {const.name}={own}",
+    )
 
 
 def _mesh(context: Context, item: s.MeshItem) -> None:

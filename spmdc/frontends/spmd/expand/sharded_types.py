@@ -85,7 +85,7 @@ def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
     """Adds the mesh of a mesh item. Raises SpmdcError (E304, E207)."""
     if len(item.axes) > MAX_AXES:
         message = f"the mesh has {len(item.axes):,} axes, and no more than {MAX_AXES} are possible"
-        raise error("E304", message, item.span)
+        raise error("E304", message, item.span, help="join axes that are always used together")
     axes: list[tuple[str, int]] = []
     for axis in item.axes:
         assert axis.value is not None
@@ -196,7 +196,12 @@ def _mesh_of(node: s.TypeExpr, meshes: Meshes) -> Mesh:
     owners = {meshes.owner[a.name]: a for a in _named_axes(node)}
     if len(owners) > 1:
         shown = " and ".join(repr(a.name) for a in owners.values())
-        raise error("E303", f"the axes {shown} belong to different meshes", node.span)
+        raise error(
+            "E303",
+            f"the axes {shown} belong to different meshes",
+            node.span,
+            help="use axes of one mesh in a type; a value may be annotated on another one later",
+        )
     return next(iter(owners), meshes.default)
 
 

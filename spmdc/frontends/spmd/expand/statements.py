@@ -210,7 +210,12 @@ class StatementExpander:
         if sharding is None:
             return value
         if self.context.stage == "spmd":
-            raise error("E406", "annotations belong to global programs", self.evaluator.emitter.span)
+            raise error(
+                "E406",
+                "annotations belong to global programs",
+                self.evaluator.emitter.span,
+                help="in an SPMD program, every value is a shard already: write its type as that of the shard",
+            )
         (placed,) = self.evaluator.emitter.ops("shard", (value,), {}, shardings=(sharding,))
         _complete(placed, self.claims.claim(name), sharding)
         return placed

@@ -307,7 +307,8 @@ def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
     shown = repr(text) if text.isprintable() else f"U+{ord(text[0]):04X}"
     message = f"no program contains the character {shown}"
     if sum(d.code == "E002" for d in result.diagnostics) + 1 >= _MAX_REPORTED:
-        last = Diagnostic("E002", message, span, notes=("reading stopped here, at the tenth such character",))
+        stopped = ("reading stopped here, at the tenth such character",)
+        last = Diagnostic("E002", message, span, notes=stopped, help=_instead_of(text))
         raise SpmdcError((*result.diagnostics, last))
     result.diagnostics.append(Diagnostic("E002", message, span, help=_instead_of(text)))
 
@@ -417,7 +418,9 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
         result.partner[open_brackets.pop()] = index
         return
     message = f"{token.text!r} closes nothing"
-    result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source))
+    result.bracket_errors[index] = Diagnostic(
+        "E001", message, token.span(result.source), help="leave it out, or open it before"
+    )
 
 
 def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) -> bool:

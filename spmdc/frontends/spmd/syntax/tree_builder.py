@@ -210,7 +210,12 @@ class Builder:
 
     def _int(self, token: Token) -> int:
         if len(token.text) > _MAX_INT_DIGITS:
-            raise error("E001", f"the number has {len(token.text)} digits", self._span(token))
+            raise error(
+                "E001",
+                f"the number has {len(token.text)} digits",
+                self._span(token),
+                help=f"write a number of at most {_MAX_INT_DIGITS}, or a float: 1e30",
+            )
         return int(token.text, 0) if token.text[:2] in ("0x", "0X") else int(token.text)
 
     def integer(self, c: Children) -> s.Number:
