@@ -66,7 +66,6 @@ class Diagnostic:
     code: str
     message: str
     span: Span | None = None
-    label: str = ""
     notes: tuple[str, ...] = ()
     help: str = ""
     severity: Severity = "error"
@@ -79,7 +78,7 @@ class Diagnostic:
         place, s = None, self.span
         if s is not None:
             place = {"file": s.source.name, **as_json(s, "line", "column", "end_line", "end_column")}
-        return {**as_json(self, "code", "severity", "message", "label", "notes", "help"), "span": place}
+        return {**as_json(self, "code", "severity", "message", "notes", "help"), "span": place}
 
 
 class SpmdcError(ValueError):
@@ -177,7 +176,7 @@ def _render_one(d: Diagnostic, color: bool, width: int | None) -> str:
     lines.extend(f"    {paint('bold', more)}" for more in rest)
     if d.span is not None:
         lines.append(f"  --> {d.span}")
-        lines.extend(_excerpt(d.span, d.label, functools.partial(paint, d.severity), width))
+        lines.extend(_excerpt(d.span, functools.partial(paint, d.severity), width))
     for kind, text in (*(("note", note) for note in d.notes), *[("help", d.help)] * bool(d.help)):
         first, *rest = _folded(len(f"  = {kind}: "), text, width)
         lines.append(f"  = {paint('help', kind) if kind == 'help' else kind}: {first}")
@@ -195,7 +194,7 @@ def _folded(indent: int, text: str, width: int | None) -> list[str]:
     return [first.removeprefix(blank), *rest]
 
 
-def _excerpt(span: Span, label: str, paint: Callable[[str], str], width: int | None) -> list[str]:
+def _excerpt(span: Span, paint: Callable[[str], str], width: int | None) -> list[str]:
     text = span.source.line(span.line)
     if text is None:
         return []
@@ -206,5 +205,5 @@ def _excerpt(span: Span, label: str, paint: Callable[[str], str], width: int | N
     shift = max(0, start - room // 2) if len(text) > room else 0
     shown = "".join(c if c.isprintable() else " " for c in text[shift : shift + room])
     marked = max(1, min(end, shift + room, len(text)) - start)
-    caret = " " * (start - shift) + "^" * marked + (f" {label}" if label else "")
+    caret = " " * (start - shift) + "^" * marked
     return [f" {gutter} |", f" {span.line} | {shown}", f" {gutter} | {paint(caret)}"]

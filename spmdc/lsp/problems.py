@@ -26,7 +26,7 @@ def _problem(analysis: Analysis, d: Diagnostic, uri: str) -> types.Diagnostic:
     if d.span is not None and d.span.source.name != analysis.reading.source.name:
         includes = (item.span for item in analysis.reading.module.items if isinstance(item, s.Include))
         d = replace(d, message=f"{d.span}: {d.message}", span=next(includes, None))
-    words = [d.message, d.label, *(f"note: {note}" for note in d.notes), f"help: {d.help}" if d.help else ""]
+    words = [d.message, *(f"note: {note}" for note in d.notes), f"help: {d.help}" if d.help else ""]
     return types.Diagnostic(
         analysis.lines.range(d.span) if d.span is not None else types.Range(start, start),
         "\n".join(filter(None, words)),
