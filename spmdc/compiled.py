@@ -154,11 +154,11 @@ def _network_seconds(program: Program, dims: Sequence[NetworkDim], places: Seque
         return reaches_among(dims, [places[i] for i in group_along(program.mesh, axes)])
 
     total = 0.0
-    for op, count in executions_of(program):
+    for op, runs in executions_of(program):
         among, sent = reaches(collective_axes(op)), sent_bytes(op)
         is_permute = communication_of(op.name).kind == "collective_permute"
         once = neighbour_seconds(among, sent) if is_permute else network_seconds(op.name, among, sent)
-        total += once * (count or 1)
+        total += once * runs.at_least
     return total
 
 
@@ -212,8 +212,8 @@ def compile_for(
 def _outcomes(
     program: Program, collectives: list[tuple[Instruction, XlaCollective]], origins: Origins
 ) -> Iterator[Outcome]:
-    for op, count in executions_of(program):
+    for op, runs in executions_of(program):
         own = [(i, c) for i, c in collectives if origins.of(i) is op]
         elements = dict.fromkeys(element for i, _ in own for element, _ in i.tensors)
         in_the_background = any(is_asynchronous(i) for i, _ in own)
-        yield Outcome(op, count, tuple(c for _, c in own), tuple(elements), in_the_background)
+        yield Outcome(op, runs.count, tuple(c for _, c in own), tuple(elements), in_the_background)

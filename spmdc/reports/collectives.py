@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
 from ir.ops.control import is_call, runs_of_region
 from ir.ops.rows import Positions
-from ir.program import DeviceOrder, Op, Program, Region, callee_of
+from ir.program import DeviceOrder, Op, Program, Region, callee_of, callees_first
 from passes.cost.model import collective_bytes
 
 
@@ -22,9 +22,9 @@ class Collective:
     """One collective of an SPMD program.
 
     `bytes` are those that the worst device receives in one execution; `count` is how often it runs: the product of the
-    trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known; in a
-    loop's condition it runs once more than in its body; in a branch of a case it is how often the case runs, the most
-    that the branch can.
+    trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known, which
+    `at_least` counts once; in a loop's condition it runs once more than in its body; in a branch of a case it is how
+    often the case runs, the most that the branch can.
     `source` is the line of the user's program that caused it, and `cause` says what for.
     """
 
@@ -33,6 +33,7 @@ class Collective:
     axes: str
     bytes: int
     count: int | None
+    at_least: int
     source: str
     line: int | None
     cause: Cause
@@ -48,20 +49,68 @@ class Collective:
         return {**found, "reason": self.reason, "cause": self.cause.to_json()}
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How often something runs: None where a loop's trip count is not known, `at_least` with such loops counted once,
+    and `each_once` with all loops."""
+
+    count: int | None
+    at_least: int
+    each_once: int
+
+    def __add__(self, other: Runs) -> Runs:
+        count = None if self.count is None or other.count is None else self.count + other.count
+        return Runs(count, self.at_least + other.at_least, self.each_once + other.each_once)
+
+    def around(self, trips: int | None) -> Runs:
+        """How often a region runs that this runs so often for each time."""
+        if trips is None:
+            return replace(self, count=None)
+        return Runs(None if self.count is None else self.count * trips, self.at_least * trips, self.each_once)
+
+
+_ONCE, _NEVER = Runs(1, 1, 1), Runs(0, 0, 0)
+
+
 def collectives_of(program: Program) -> list[Collective]:
     """All collectives of the program that the entry reaches, with functions in the order of their first call."""
-    return [_describe(program, op, count) for op, count in executions_of(program)]
+    return [_describe(program, op, runs) for op, runs in executions_of(program)]
 
 
-def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
-    """The ops of `collectives_of`, each with how often it runs."""
-    return _executions(program, program.main.body, 1)
+def executions_of(program: Program) -> Iterator[tuple[Op, Runs]]:
+    """The ops of `collectives_of`, each with how often it runs. One in a function is one, for all calls."""
+    functions = {program.entry: _ONCE}
+    for function in reversed(callees_first(program)):
+        if function.name in functions:
+            for op, runs in _executed(function.body, functions[function.name]):
+                if is_call(op):
+                    callee = callee_of(op) or ""
+                    functions[callee] = functions.get(callee, _NEVER) + runs
+    return _in_order(program, program.entry, functions, set())
+
+
+def _in_order(program: Program, name: str, functions: Mapping[str, Runs], seen: set[str]) -> Iterator[tuple[Op, Runs]]:
+    seen.add(name)
+    for op, runs in _executed(program.functions[name].body, functions[name]):
+        callee = callee_of(op) if is_call(op) else None
+        if op.name in COLLECTIVES:
+            yield op, runs
+        elif callee is not None and callee not in seen:
+            yield from _in_order(program, callee, functions, seen)
+
+
+def _executed(region: Region, runs: Runs) -> Iterator[tuple[Op, Runs]]:
+    """The ops of a region that runs so often, and of those inside of it; for a case, those of every branch."""
+    for op in region.ops:
+        yield op, runs
+        for i, inside in enumerate(op.regions):
+            yield from _executed(inside, runs.around(runs_of_region(op, i)))
 
 
 def lock_step_bytes(collectives: Iterable[Collective]) -> int:
     """The sum over all collectives of the bytes that each brings to the device that receives most in it: devices in
     step wait for these. Loops of unknown trip count count once."""
-    return sum(c.bytes * (1 if c.count is None else c.count) for c in collectives)
+    return sum(c.bytes * c.at_least for c in collectives)
 
 
 def received_bytes(program: Program, *, each_once: bool = False) -> int:
@@ -72,8 +121,8 @@ def received_bytes(program: Program, *, each_once: bool = False) -> int:
     """
     everyone = 0
     rounds: dict[Axes, list[tuple[Round, int]]] = {}
-    for op, count in executions_of(program):
-        nbytes = collective_bytes(op) * (1 if count is None or each_once else count)
+    for op, runs in executions_of(program):
+        nbytes = collective_bytes(op) * (runs.each_once if each_once else runs.at_least)
         rounds_of = communication_of(op.name).rounds
         if rounds_of is None:
             everyone += nbytes
@@ -126,24 +175,12 @@ def _worst_together(mesh: Mesh, received: dict[Axes, _Received]) -> int:
     return int(np.max(sums))
 
 
-def _executions(program: Program, region: Region, count: int | None) -> Iterator[tuple[Op, int | None]]:
-    """All collectives, with how often each runs; for a case, those of every branch."""
-    for op in region.ops:
-        if op.name in COLLECTIVES:
-            yield op, count
-        elif is_call(op):
-            yield from _executions(program, program.functions[callee_of(op) or ""].body, count)
-        for i, inside in enumerate(op.regions):
-            runs = runs_of_region(op, i)
-            inner = count * runs if runs is not None and count is not None else None
-            yield from _executions(program, inside, inner)
-
-
-def _describe(program: Program, op: Op, count: int | None) -> Collective:
+def _describe(program: Program, op: Op, runs: Runs) -> Collective:
     line = op.span.line if op.span is not None else None
     kind = communication_of(op.name).kind or op.name
     cause = op.cause or Cause("written")
-    return Collective(kind, op.label, axes_text(program, op), collective_bytes(op), count, line_of(op), line, cause)
+    axes, nbytes = axes_text(program, op), collective_bytes(op)
+    return Collective(kind, op.label, axes, nbytes, runs.count, runs.at_least, line_of(op), line, cause)
 
 
 def line_of(op: Op) -> str:

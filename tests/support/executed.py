@@ -41,11 +41,12 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
     if not all(axes.in_place(axes_attr(op.attrs)) for op in all_ops(program) if "axes" in op.attrs):
         return
     reported = list(executions_of(program))
-    trips_are_known = all(count is not None for _, count in reported)
+    trips_are_known = all(runs.count is not None for _, runs in reported)
     ours, fewest, least, most = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for op, known in reported:
-        kind, count = communication_of(op.name).kind or op.name, (known or 1) if trips_are_known else 1
-        nbytes, surely = collective_bytes(op), 0 if known == 0 else count
+    for op, runs in reported:
+        kind = communication_of(op.name).kind or op.name
+        count = (runs.count or 1) if trips_are_known else runs.each_once
+        nbytes, surely = collective_bytes(op), 0 if runs.count == 0 else count
         ours[kind] += count if nbytes else 0
         fewest[kind] += surely if nbytes else 0
         least[kind] += surely * nbytes

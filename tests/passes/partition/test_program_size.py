@@ -90,3 +90,22 @@ def test_the_largest_are_found_among_those_of_a_few_devices_at_a_time(mesh: str,
 def test_more_are_asked_for_than_a_device_has() -> None:
     text = "def main(a: s32[100@x]) -> (v: s32[90], i: s32[90]) { return top_k(a, 90) }"
     check_equivalence(spmdc.parse(f"mesh (x=24)\n{text}"))
+
+
+def test_the_collectives_of_functions_that_are_each_called_twice_are_listed_once() -> None:
+    """There are as many calls as leaves of a tree; the table has a row for each op."""
+    depth = 24
+    doubled = "".join(
+        f"def f{i}(a: f32[8, 8]) -> (f32[8, 8]) {{\n  b = f{i - 1}(a)\n  return f{i - 1}(b)\n}}\n"
+        for i in range(1, depth)
+    )
+    text = (
+        "mesh (x=4)\ndef f0(a: f32[8, 8]) -> (f32[8, 8]) { return tanh(matmul(a, a)) }\n"
+        f"{doubled}def main(a: f32[8@x, 8]) -> (r: f32[8, 8]) {{ return f{depth - 1}(a) }}"
+    )
+    partitioned = spmdc.partition(spmdc.parse(text))
+    found = partitioned.collectives()
+    assert len(found) < 5 * depth
+    assert max(c.count or 0 for c in found) > 2 ** (depth - 5)
+    assert partitioned.received_bytes() == sum(c.bytes * (c.count or 0) for c in found)
+    assert partitioned.cost().seconds > 0
