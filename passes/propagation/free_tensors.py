@@ -16,8 +16,10 @@ from ir.ops import FactorKind
 from ir.ops.declaration import TensorFactors
 from ir.program import Value
 from passes.factors import factors_of_dims
+from passes.propagation.conflicts import Claim
 from passes.propagation.fixpoint import Fixpoint
-from passes.propagation.nodes import Learned, Node
+from passes.propagation.graph import PropagationGraph
+from passes.propagation.nodes import Learned, Level, Node
 from passes.propagation.step import FactorAxes, claims_at, in_order, settle
 from passes.propagation.traffic import bytes_between, local_bytes
 
@@ -38,29 +40,29 @@ class FreeTensors:
         for node in [self.graph.nodes[number] for number in sorted(self.fixpoint.contested)]:
             if node.op is None or node.annotates:
                 continue
+            claimed = _Claimed(self.graph, node, self.fixpoint.level)
             for position in range(len(node.tensors)):
-                self._split_first(node, position, list(self._ways(node, position)))
+                if self._split_first(node, position, list(self._ways(node, position, claimed))):
+                    claimed = _Claimed(self.graph, node, self.fixpoint.level)
 
-    def _ways(self, node: Node, position: int) -> Iterator[FactorAxes]:
+    def _ways(self, node: Node, position: int, claimed: _Claimed) -> Iterator[FactorAxes]:
         """Ways to split one of the node's tensors: over the axes that its factors claim, without regard to others, and
         then those beside them."""
         rule, is_result = node.relation.rule, position >= node.relation.given
         mine = {f for dim in node.relation.sides[position] for f in dim}
         if is_result:
             mine = {f for f in mine if rule.factors[f].kind is FactorKind.PARALLEL}
-        claims = claims_at(self.graph, node, self.fixpoint.level)
-        yield settle(in_order(self.graph, node, [claim for claim in claims if claim.factor in mine]))[0]
+        yield claimed.by(mine)
         if is_result and self.beside:
-            yield from self._beside(node, position)
+            yield from self._beside(node, position, claimed.claims)
 
-    def _beside(self, node: Node, position: int) -> Iterator[FactorAxes]:
+    def _beside(self, node: Node, position: int, claims: Sequence[Claim]) -> Iterator[FactorAxes]:
         """Ways to split a result over an axis that an operand has on a factor that the op reduces, and another tensor
         on another factor: along each parallel factor of the result that this operand has too. An all_to_all then moves
         the axis there, and the other operands are gathered."""
         rule, relation = node.relation.rule, node.relation
         tensor, state = relation.sides[position], self.graph.states[node.tensors[position]]
         split, used = factors_of_dims(rule, tensor, node.axes(position, state)), state.used()
-        claims = claims_at(self.graph, node, self.fixpoint.level)
         reduced = [
             c for c in claims if c.position < relation.given and rule.factors[c.factor].kind is FactorKind.REDUCTION
         ]
@@ -71,18 +73,19 @@ class FreeTensors:
             wanted = [(g, (*split.get(g, ()), axis)) for g in both]
             yield from ({g: (axes, operand)} for g, axes in wanted if rule.factors[g].size % axes_size(axes) == 0)
 
-    def _split_first(self, node: Node, position: int, ways: Sequence[FactorAxes]) -> None:
-        """Splits a tensor in the first way that saves enough. Axes of ways that do not are not tried again for the same
-        tensors."""
+    def _split_first(self, node: Node, position: int, ways: Sequence[FactorAxes]) -> bool:
+        """Splits a tensor in the first way that saves enough, and returns whether there is one. Axes of ways that do
+        not are not tried again for the same tensors."""
         tried: list[Learned] = []
         for i, wanted in enumerate(ways):
             learned, pays = self._try(node, position, wanted)
             if pays:
                 self.split_beside = self.split_beside or i > 0
-                return
+                return True
             tried.extend(learned)
         for reason in tried:
             self.graph.states[reason.value].reserved.add(reason.axis)
+        return False
 
     def _try(self, node: Node, position: int, wanted: FactorAxes) -> tuple[Sequence[Learned], bool]:
         """Spreads the wanted axes to one tensor, and from there to others, and undoes that if it does not save enough.
@@ -115,6 +118,25 @@ class FreeTensors:
         states = self.graph.states
         arrive = sum(local_bytes(value, states[value]) for value in parameters)
         return arrive, sum(bytes_between(node, states, self.graph.iterations) for node in nodes)
+
+
+class _Claimed:
+    """What the tensors of a node claim, while nothing changes how they are split. Most tensors of an op with many have
+    the same factors."""
+
+    def __init__(self, graph: PropagationGraph, node: Node, level: Level) -> None:
+        self.claims = claims_at(graph, node, level)
+        self._graph, self._node = graph, node
+        self._factors = {claim.factor for claim in self.claims}
+        self._settled: dict[frozenset[int], FactorAxes] = {}
+
+    def by(self, factors: set[int]) -> FactorAxes:
+        """The axes that these factors claim, without regard to others."""
+        mine = frozenset(self._factors.intersection(factors))
+        if mine not in self._settled:
+            claims = [claim for claim in self.claims if claim.factor in mine]
+            self._settled[mine] = settle(in_order(self._graph, self._node, claims))[0]
+        return self._settled[mine]
 
 
 def _alone(tensor: TensorFactors) -> set[int]:

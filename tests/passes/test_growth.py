@@ -210,3 +210,21 @@ def test_reshards_are_searched_in_less_time_than_the_square_of_the_dims() -> Non
         return lambda: spmdc.plan(program)
 
     assert growth(work, (8, 24)) < 2
+
+
+def operands_that_are_split_differently(count: int) -> str:
+    """Joined along a dim over which some are split, and others along the other dim."""
+    kinds = ["8@x, 8", "8, 8@x", "8@y, 8", "8, 8@(x,y)"]
+    params = ", ".join(f"a{i}: f32[{kinds[i % 4]}]" for i in range(count))
+    lines = "\n".join(f"v{i} = tanh(a{i})" for i in range(count))
+    joined = ", ".join(f"v{i}" for i in range(count))
+    head = f"mesh (x=2, y=4)\ndef main({params}) -> (r: f32[8, {8 * count}]) {{"
+    return f"{head}\n{lines}\nreturn sin(concatenate({joined}, dim=1)) }}"
+
+
+def test_the_operands_of_an_op_that_are_split_differently_are_propagated_in_time_linear_in_them() -> None:
+    def work(count: int) -> Callable[[], object]:
+        program = spmdc.parse(operands_that_are_split_differently(count))
+        return lambda: spmdc.propagate(program, weigh=False)
+
+    assert growth(work, (8, 48)) < 1.5
