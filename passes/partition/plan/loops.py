@@ -5,14 +5,16 @@ A value that the body returns as it got it is not carried: the loop uses it from
 once, in front of the loop. The shardings of the others begin as propagated. Alternatives are tried one after the other:
 the sharding in which the body computes the next value; the one in which the first value exists; and, if the body adds a
 partial sum, or stores one in a value that is not split over the same axes, a pending reduction, so that the loop adds
-up, or stacks, parts that are reduced once, behind it. If a loop around this one carries the result with a pending
-reduction, and nothing else uses it, that is tried too: gradients of layers that are stacked here, and added up there. A
-value that is carried reduced, and also used in the body, may be pending there, or reduced once for both.
+up, or stacks, parts that are reduced once, behind it. The sharding in which the last value is wanted is tried too. That
+may be one with a pending reduction, if a loop around this one carries it so, and nothing else uses it: gradients of
+layers that are stacked here, and added up there. A value that is carried reduced, and also used in the body, may be
+pending there, or reduced once for both.
 
-If one value is sharded differently, so are others that the body computes. These are tried too, until nothing gets
-cheaper. Last of all, a loop that still communicates is tried whole: every device receives all that the iterations
-read, once, in front of the loop, and computes all of them. Many small iterations, each of which depends on the one
-before, are faster this way than with a message in each.
+If one value is sharded differently, so is what it is computed from, such as inputs that are added in each iteration
+(`loop_wants`), and so are others that the body computes. These are tried too, until nothing gets cheaper. Last of all,
+a loop that still communicates is tried whole: every device receives all that the iterations read, once, in front of the
+loop, and computes all of them. Many small iterations, each of which depends on the one before, are faster this way than
+with a message in each.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from passes.cost.model import ROUNDING, UNKNOWN_TRIPS, trips_of
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.plan.draft import TooSlowError
 from passes.partition.plan.loop_linearity import LinearParts
+from passes.partition.plan.loop_wants import wanted_with
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.planner import LoopChoice, Planner, partitions_region
 from passes.partition.plan.strategies import CLOSE
@@ -86,6 +89,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
     suit: dict[Value, ClosedSharding] = {}
     if choice.is_whole:
         suit.update((v, _whole(v)) for region in op.regions for v in values_within(region))
+    suit.update(wanted_with(body, carried, values.wanted, p.annotated))
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
@@ -327,8 +331,8 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
             candidates[_pending(p, now, sharding.partial)] = None
     for value, places in ((body.results[i], t.values.partitioned), (op.operands[i], p.values.partitioned)):
         candidates[next(iter(places[value].shardings))] = None
-    behind = p.values.wants.get(op.results[i])
-    if behind is not None and behind.partial and p.facts.uses[op.results[i]] <= 1:
+    behind = p.values.wanted(op.results[i])
+    if not behind.partial or p.facts.uses[op.results[i]] <= 1:
         candidates[behind] = None
     yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)
 

@@ -119,13 +119,13 @@ def _want_of(
     if not is_made_of_parts(user) or own.order is not None or wanted.order is not None:
         return Want(own)
     itemsize = user.result.dtype.nbytes if user.result.shape == value.shape else math.inf
-    read = _read_for(wanted, rule, user.operands.index(value), own)
+    read = read_for(wanted, rule, user.operands.index(value), own)
     is_one = all(v is value or v in free for v in user.operands)
     is_as_fine = math.prod(map(axes_size, read.axes)) >= math.prod(map(axes_size, own.axes))
     return Want(read, itemsize) if is_one or is_as_fine else Want(own)
 
 
-def _read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
+def read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
     """The sharding of an operand with which an op's result is as wanted; along what the result does not have, its own
     sharding."""
     if rule.operands[position] == rule.results[0]:
