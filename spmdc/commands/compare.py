@@ -66,7 +66,7 @@ def _by_kind(collectives: Iterable[Collective | XlaCollective]) -> dict[str, tup
     """How often each kind runs, and its total bytes; loops of unknown trip count count once."""
     found: dict[str, tuple[int, int]] = {}
     for c in collectives:
-        times = 1 if c.count is None else c.count
+        times = c.at_least if isinstance(c, Collective) else c.count
         count, nbytes = found.get(c.kind, (0, 0))
         found[c.kind] = (count + times, nbytes + times * c.bytes)
     return found

@@ -31,7 +31,7 @@ from spmdc.comparison.job import Compiled, Job, Spec
 from spmdc.isolation.process import IsolatedProcess, last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 from spmdc.pictures import pages
-from spmdc.reports.collectives import Collective, lock_step_bytes, received_bytes
+from spmdc.reports.collectives import Collective, collectives_of, lock_step_bytes, received_bytes
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 
 MOST_SECONDS = 600.0
@@ -101,7 +101,8 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
     ours, theirs = partitioned.collectives(), collectives_of_hlo(text)
     each_once = any(c.count is None for c in ours) or has_unknown_trips(text)
     if each_once:
-        ours, theirs = [replace(c, count=1) for c in ours], [replace(c, count=1) for c in theirs]
+        ours = collectives_of(partitioned.program, each_once=True)
+        theirs = [replace(c, count=1) for c in theirs]
         notes = (*notes, _ONE_TURN)
     return Comparison(
         tuple(ours),

@@ -10,7 +10,7 @@ from ir.diagnostics import Span
 from spmdc.frontends.spmd.names import Definition
 from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.lsp.documents import Analysis
-from spmdc.reports.collectives import Collective
+from spmdc.reports.collectives import Collective, lock_step_bytes
 
 
 def inlay_hints(analysis: Analysis, shown: types.Range) -> list[types.InlayHint]:
@@ -61,7 +61,7 @@ def _text(group: list[Collective]) -> str:
     first = group[0]
     number = f"{len(group)} " if len(group) > 1 else ""
     often = " in each turn" if any(c.count is None for c in group) else ""
-    nbytes = sum(c.bytes * (1 if c.count is None else c.count) for c in group)
+    nbytes = lock_step_bytes(group)
     return f"{number}{first.kind} {first.axes} {nbytes:,} B{often}"
 
 

@@ -62,6 +62,10 @@ class Runs:
         count = None if self.count is None or other.count is None else self.count + other.count
         return Runs(count, self.at_least + other.at_least, self.each_once + other.each_once)
 
+    def once(self) -> Runs:
+        """The same with one turn of each loop."""
+        return Runs(self.each_once, self.each_once, self.each_once)
+
     def around(self, trips: int | None) -> Runs:
         """How often a region runs that this runs so often for each time."""
         if trips is None:
@@ -72,9 +76,11 @@ class Runs:
 _ONCE, _NEVER = Runs(1, 1, 1), Runs(0, 0, 0)
 
 
-def collectives_of(program: Program) -> list[Collective]:
-    """All collectives of the program that the entry reaches, with functions in the order of their first call."""
-    return [_describe(program, op, runs) for op, runs in executions_of(program)]
+def collectives_of(program: Program, *, each_once: bool = False) -> list[Collective]:
+    """All collectives of the program that the entry reaches, with functions in the order of their first call. With
+    `each_once`, one turn of each loop counts, even if it has others."""
+    executions = ((op, runs.once() if each_once else runs) for op, runs in executions_of(program))
+    return [_describe(program, op, runs) for op, runs in executions]
 
 
 def executions_of(program: Program) -> Iterator[tuple[Op, Runs]]:
