@@ -22,10 +22,11 @@ def wanted_with(
     wanted: Callable[[Value], ClosedSharding],
     annotated: Collection[str],
 ) -> Mapping[Value, ClosedSharding]:
-    """The shardings of values that the body of a loop computes, with which its results are carried in those, where that
-    is not as `wanted`: of the results, and of what ops compute them from that combine elements at one place, or arrange
-    them in another way. Values whose names are `annotated` keep their shardings, and so do those that would only be
-    gathered: what is made of them is gathered rather than each of these."""
+    """The shardings in which the values of a body are wanted, if its results are carried in those: of the results, and
+    of what they are made from by ops that combine elements at one place, or arrange them in another way. It has only
+    those that are `wanted` otherwise; for a value that is reached in two ways, the first. Values whose names are
+    `annotated` keep their shardings, and so do those that would only be gathered: what is made of them is gathered
+    rather than each of these."""
     makers = {v: op for op in body.ops for v in op.results}
     found: dict[Value, ClosedSharding] = {}
     pending = [(body.results[i], sharding) for i, sharding in carried.items() if sharding.is_plain]

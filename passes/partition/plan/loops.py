@@ -10,8 +10,8 @@ may be one with a pending reduction, if a loop around this one carries it so, an
 layers that are stacked here, and added up there. A value that is carried reduced, and also used in the body, may be
 pending there, or reduced once for both.
 
-If one value is sharded differently, so is what it is computed from, such as inputs that are added in each iteration
-(`loop_wants`), and so are others that the body computes. These are tried too, until nothing gets cheaper. Last of all,
+If one value is sharded differently, so may be what it is computed from, such as inputs that are added in each iteration
+(`loop_wants`), and others that the body computes. These are tried too, until nothing gets cheaper. Last of all,
 a loop that still communicates is tried whole: every device receives all that the iterations read, once, in front of the
 loop, and computes all of them. Many small iterations, each of which depends on the one before, are faster this way than
 with a message in each.
@@ -60,7 +60,8 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
         for same in (param, condition.params[i], op.results[i]):
             values.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
     wanted = {i: values.wanted(body.params[i]) for i in changing}
-    key = op, tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
+    have = tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing)
+    key = op, have, tuple(wanted.values()), tuple(values.wanted(op.results[i]) for i in changing)
     known = p.loops.get(key)
     if known is not None:
         p.whole.whole_loops += known.is_whole
@@ -89,7 +90,8 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
     suit: dict[Value, ClosedSharding] = {}
     if choice.is_whole:
         suit.update((v, _whole(v)) for region in op.regions for v in values_within(region))
-    suit.update(wanted_with(body, carried, values.wanted, p.annotated))
+    if choice.is_made_alike:
+        suit.update(_wanted_with(p, op, carried))
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
@@ -197,13 +199,25 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
             choice = LoopChoice(changed, best.choice.once)
             if choice not in tried and len(tried) <= _MAX_TRIALS:
                 tried.append(choice)
-                best = _better(p, b, op, choice, best)
+                alike = _made_alike(p, b, op, choice, best)
+                best = alike if alike is not best else _better(p, b, op, choice, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     stacks = _stacks(p, best, op)
     for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
         if stacked:
-            best = _better(p, b, op, LoopChoice({**best.carried, **stacked}, best.choice.once), best)
+            best = _better(p, b, op, best.choice._replace(carried={**best.carried, **stacked}), best)
     return best
+
+
+def _made_alike(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt) -> _Attempt:
+    """The loop planned in this way, with what its next values are made of in their shardings, if that takes less time
+    than the best so far."""
+    return _better(p, b, op, choice._replace(is_made_alike=True), best) if _wanted_with(p, op, choice.carried) else best
+
+
+def _wanted_with(p: Planner, op: Op, carried: Carried) -> Mapping[Value, ClosedSharding]:
+    """What is wanted otherwise in the body of a loop if it makes its next values alike."""
+    return wanted_with(op.regions[1], carried, p.values.wanted, p.annotated)
 
 
 def _whole_or(p: Planner, b: RegionBuilder, op: Op, best: _Attempt) -> _Attempt:

@@ -54,10 +54,12 @@ partitions_region = _CONTROL.of
 
 class LoopChoice(NamedTuple):
     """The sharding of each carried value of a loop, by its number; the results of its body that are carried reduced,
-    and so are reduced once for all of their uses; and whether all values in it are wanted whole on every device."""
+    and so are reduced once for all of their uses; whether what the next values are made of is wanted as they are
+    carried; and whether all values in it are wanted whole on every device."""
 
     carried: Mapping[int, ClosedSharding]
     once: frozenset[Value] = frozenset()
+    is_made_alike: bool = False
     is_whole: bool = False
 
 

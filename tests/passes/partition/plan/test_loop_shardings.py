@@ -472,3 +472,21 @@ def main(a: f32[64@x]) -> (o: f32[64@x]) {
     assert moved(partitioned(text)) == [("all_gather", 224, 1)]
     kept = partitioned(text.replace("w =", "w: f32[64@x] ="))
     assert {kind for kind, *_ in moved(kept)} == {"collective_permute"}
+
+
+def test_what_next_values_are_made_of_goes_with_them_only_where_that_takes_less_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """
+mesh (x=2, y=2, z=2)
+def main(a: f32[2048@x, 2048], w: f32[2048, 2048@x]) -> (o: f32[2048, 2048@y]) {
+  n, r, s = while(i = 0, c = w, d = a, trip_count=8) cond { return i < 8 } do {
+    v = (d + c) % 7
+    return i + 1, v, c
+  }
+  return s
+}
+"""
+    seconds = partitioned(text, exact=False).cost().seconds
+    monkeypatch.setattr(loops, "wanted_with", lambda *_: {})
+    assert seconds <= partitioned(text, exact=False).cost().seconds
