@@ -6,11 +6,10 @@ nothing else names a mesh, it is the first of them. What the code places has to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import Sharding as JaxSharding
@@ -19,6 +18,7 @@ from ir.diagnostics import Source, SpmdcError, error
 from ir.mesh import Mesh
 from lowering.jax.versions import captured, frames_of
 from spmdc.frontends.jax.annotations import is_annotation
+from spmdc.frontends.jax.jaxprs import uses
 from spmdc.frontends.jax.lowering import leaves_of_shardings
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of, with_devices
 from spmdc.frontends.jax.specialisation import is_on_a_mesh
@@ -45,7 +45,7 @@ def mesh_used(traced: jax.stages.Traced, leaves: Sequence[Any]) -> MeshLike | No
     that JAX is tracing count too. Raises SpmdcError (E306) if the function uses axes or several devices, but no
     mesh."""
     private: Any = traced
-    used = [*(x for x, _ in _used(private.jaxpr)), *captured(traced), *leaves]
+    used = [*(x for x, _ in uses(private.jaxpr)), *captured(traced), *leaves]
     meshes = [mesh for mesh in map(_mesh, used) if mesh is not None]
     if meshes:
         return next((mesh for mesh in meshes if isinstance(mesh, JaxMesh)), meshes[0])
@@ -85,7 +85,7 @@ def require_devices(
         for option, tree in shardings.items()
         for leaf in leaves_of_shardings(tree)
     ]
-    code = () if traced is None else _used(cast("Any", traced).jaxpr)
+    code = () if traced is None else uses(cast("Any", traced).jaxpr)
     for what, used, equation in (*given, *(("a value is", x, e) for x, e in code if not isinstance(x, jax.Array))):
         found = _mesh(used)
         there = _devices(found) if isinstance(found, JaxMesh) else own
@@ -114,20 +114,6 @@ def _is_no_sharding(given: Any) -> bool:
     except SpmdcError as problem:
         return problem.diagnostics[0].code == "E309"
     return False
-
-
-def _used(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
-    """The constants of a jaxpr and the parameters of its equations, with those of nested jaxprs, in order; each with
-    its equation, or None."""
-    yield from ((constant, None) for constant in getattr(jaxpr, "consts", ()))
-    for equation in jaxpr.eqns:
-        yield from ((operand.val, equation) for operand in equation.invars if isinstance(operand, Literal))
-        parameters: Iterable[Any] = jax.tree.leaves(list(equation.params.values()))
-        for parameter in parameters:
-            if isinstance(parameter, Jaxpr | ClosedJaxpr):
-                yield from _used(parameter)
-            else:
-                yield parameter, equation
 
 
 def _mesh(x: Any) -> MeshLike | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import spmdc
 from ir.diagnostics import SpmdcError
 from lowering.jax import ensure_devices
 from lowering.jax.versions import ShardingTypeError
+from spmdc.frontends.jax.jaxprs import uses
 
 P: Any = PartitionSpec
 constrain: Any = jax.lax.with_sharding_constraint
@@ -375,6 +377,15 @@ def test_shardings_on_other_devices_than_those_of_the_call_are_refused(what: str
     function, options = ELSEWHERE[what]
     with pytest.raises(SpmdcError, match=r"E301.* on devices .*, and <lambda> runs on .*"):
         spmdc.jit(function, **options)([A, A] if what in ("two arguments'", "another order") else A)
+
+
+def test_what_a_function_uses_is_looked_at_once_for_all_its_calls() -> None:
+    function: Any = jax.jit(lambda a: constrain(a, on_devices(LAST)))
+    for _ in range(20):
+        function = jax.jit(lambda a, inner=function: inner(inner(a)))
+    found = list(itertools.islice(uses(jax.make_jaxpr(function)(A)), 10_000))
+    assert any(isinstance(x, NamedSharding) for x, _ in found)
+    assert len(found) < 1000
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2)], ids=str)
