@@ -37,6 +37,7 @@ from jax._src.interpreters import mlir as _mlir
 from jax.experimental import checkify, io_callback
 from jax.experimental import jet as _jet
 from jax.interpreters import mlir as jax_mlir
+from jax.interpreters import partial_eval
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxlib import _jax
 from jaxlib.mlir import ir as mlir
@@ -370,6 +371,12 @@ def frames_of(equation: Any) -> list[tuple[str, int, int, int, int]]:
     """The user's frames of an equation, as in `NotLowered`."""
     found = _source_info_util.user_frames(equation.source_info.traceback)
     return [(f.file_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in found]
+
+
+def live(jaxpr: Any) -> Any:
+    """A closed jaxpr without the equations, in nested ones too, whose results are not used and that have no effects:
+    what JAX lowers. Constants are left out."""
+    return partial_eval.dce_jaxpr(jaxpr.jaxpr, used_outputs=True)[0]
 
 
 def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:

@@ -16,7 +16,7 @@ from jax.sharding import Sharding as JaxSharding
 
 from ir.diagnostics import Source, SpmdcError, error
 from ir.mesh import Mesh
-from lowering.jax.versions import captured, frames_of
+from lowering.jax.versions import captured, frames_of, live
 from spmdc.frontends.jax.annotations import is_annotation
 from spmdc.frontends.jax.jaxprs import uses
 from spmdc.frontends.jax.lowering import leaves_of_shardings
@@ -76,7 +76,7 @@ def require_devices(
 ) -> None:
     """Raises SpmdcError (E301) if the shardings, in a tree for each option, or the code of the function `name` are on
     other devices than `mesh`, on whose devices it runs, or on the same in another order. As under `jax.jit`, arrays may
-    come from other devices."""
+    come from other devices, and what is not used may name any."""
     own = _devices(with_devices(mesh)) if not isinstance(mesh, AbstractMesh) else None
     if own is None:
         return
@@ -85,7 +85,7 @@ def require_devices(
         for option, tree in shardings.items()
         for leaf in leaves_of_shardings(tree)
     ]
-    code = () if traced is None else uses(cast("Any", traced).jaxpr)
+    code = () if traced is None else uses(live(cast("Any", traced).jaxpr))
     for what, used, equation in (*given, *(("a value is", x, e) for x, e in code if not isinstance(x, jax.Array))):
         found = _mesh(used)
         there = _devices(found) if isinstance(found, JaxMesh) else own

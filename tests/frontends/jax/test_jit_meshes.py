@@ -379,6 +379,25 @@ def test_shardings_on_other_devices_than_those_of_the_call_are_refused(what: str
         spmdc.jit(function, **options)([A, A] if what in ("two arguments'", "another order") else A)
 
 
+DEAD: dict[str, Any] = {
+    "a constraint": lambda a: constrain(a, on_devices(LAST)),
+    "a call": lambda a: spmdc.jit(jnp.sin, mesh=on_devices(LAST).mesh)(a),
+    "one of two results": lambda a: jax.jit(lambda a: (a, constrain(a, on_devices(LAST))))(a)[1],
+    "in a loop": lambda a: jax.lax.scan(lambda c, _: (c, constrain(c, on_devices(LAST))), a, length=2)[1],
+}
+
+
+@pytest.mark.parametrize("what", DEAD)
+def test_what_is_not_used_may_be_on_other_devices_than_those_of_the_call(what: str) -> None:
+    def function(a: Any) -> Any:
+        DEAD[what](a)
+        return a * 2
+
+    np.testing.assert_array_equal(spmdc.jit(function, mesh=on_devices(FIRST).mesh)(A), A * 2)
+    with pytest.raises(SpmdcError, match="E301"):
+        spmdc.jit(DEAD[what], mesh=on_devices(FIRST).mesh)(A)
+
+
 def test_what_a_function_uses_is_looked_at_once_for_all_its_calls() -> None:
     function: Any = jax.jit(lambda a: constrain(a, on_devices(LAST)))
     for _ in range(20):
