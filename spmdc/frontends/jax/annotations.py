@@ -62,6 +62,11 @@ def current_mesh() -> Mesh | None:
     return _current_mesh.get()
 
 
+def outermost_mesh() -> Mesh | None:
+    """The mesh of the function that is imported, whose part a function over the current mesh may be."""
+    return _written_on.get()
+
+
 def is_importing() -> bool:
     """Whether a function is being imported."""
     return _importing.get()
@@ -219,7 +224,7 @@ def _lowered(context: Any, operand: Any, *, said: _Said, batched: _Batched, grou
     if mesh is None:
         return [operand]
     sharding = _sharding(said, batched, mesh, context.avals_in[0].shape)
-    written_on = _written_on.get()
+    written_on = outermost_mesh()
     if written_on is not None and written_on.axes != mesh.axes:
         sharding = on_mesh(sharding, mesh, written_on)
     call = stablehlo.CustomCallOp(

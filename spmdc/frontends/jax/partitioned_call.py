@@ -21,18 +21,26 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding
 
-from ir.diagnostics import error
+from ir.diagnostics import Source, error
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.untyped import constrained, settings, spec_of, struct_of, type_of
-from lowering.jax.versions import derivative_transpose, is_batched, linear_transpose, name_arguments, unordered_effects
+from lowering.jax.versions import (
+    derivative_transpose,
+    frames_of,
+    is_batched,
+    linear_transpose,
+    name_arguments,
+    unordered_effects,
+)
 from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
-from spmdc.frontends.jax.annotations import annotating, current_mesh, inlining, is_importing, shard
+from spmdc.frontends.jax.annotations import annotating, current_mesh, inlining, is_importing, outermost_mesh, shard
 from spmdc.frontends.jax.execution import Execution, Signature
 from spmdc.frontends.jax.inspections import tell_inspections
+from spmdc.frontends.jax.jaxprs import uses
 from spmdc.frontends.jax.lowering import (
     Lowering,
     Placement,
@@ -45,6 +53,7 @@ from spmdc.frontends.jax.lowering import (
 from spmdc.frontends.jax.meshes import is_cut_like
 from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, names_explicit, sharding_of
+from spmdc.frontends.stablehlo.locations import Locations
 
 Placed = tuple[list[Placement], list[Placement]]
 """The shardings of parameters and results; None if unspecified."""
@@ -214,6 +223,7 @@ class PartitionedCall:
     def inlining(self) -> Iterator[None]:
         """A context in which `inlined` is traced and lowered: that of the function around it, unless its own mesh cuts
         the devices in other axes."""
+        self._require_no_shard_map()
         around = current_mesh()
         if around is None or around.axes == self.own_mesh.axes:
             yield
@@ -221,6 +231,22 @@ class PartitionedCall:
         require_nestable(self._traced_on, self.own_mesh, around)
         with entered(self._traced_on), inlining(self.own_mesh):
             yield
+
+    def _require_no_shard_map(self) -> None:
+        """Raises SpmdcError (E301) if the function has code for single devices along axes that the mesh of the imported
+        function, whose part it is, does not have."""
+        outermost = outermost_mesh()
+        if outermost is None or outermost.axes == self.own_mesh.axes:
+            return
+        is_by_hand = (e for _, e in uses(self._traced) if e is not None and e.primitive.name == "shard_map")
+        equation = next(is_by_hand, None)
+        if equation is not None:
+            raise error(
+                "E301",
+                f"a shard_map is over the mesh ({self.own_mesh}), and the call around it is over ({outermost})",
+                Locations(Source("<jax>"), reads_files=True).innermost(frames_of(equation)),
+                help="partition both over one mesh: a function with a shard_map is no part of one over another mesh",
+            )
 
     # Transformations of JAX.
 

@@ -21,6 +21,7 @@ from spmdc.frontends.jax.jaxprs import uses
 P: Any = PartitionSpec
 constrain: Any = jax.lax.with_sharding_constraint
 reshard: Any = jax.sharding.reshard
+psum: Any = jax.lax.psum
 A = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 ensure_devices(8)
@@ -424,6 +425,43 @@ def test_a_call_over_a_mesh_that_cuts_the_same_devices_elsewhere_is_a_part_of_th
     np.testing.assert_allclose(outer(values), plain, rtol=1e-5)
     expected = jax.grad(lambda a: jnp.sum(jnp.sin(a * 2) @ (a * 2)) + a.sum())(values)
     np.testing.assert_allclose(spmdc.jit(jax.grad(function), mesh={"x": 8})(values), expected, rtol=1e-5)
+
+
+AUTO: dict[str, Any] = {
+    str(sizes): jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+    for sizes in ({"a": 2, "b": 4}, {"b": 4, "a": 2}, {"a": 4, "b": 2}, {"x": 8})
+}
+OTHERS = list(AUTO)[1:]
+
+
+@pytest.mark.parametrize("sizes", OTHERS[:2])
+def test_axes_of_a_call_may_have_the_names_of_others_around_it(sizes: str) -> None:
+    around, mesh = next(iter(AUTO.values())), AUTO[sizes]
+
+    def function(a: Any) -> Any:
+        return constrain(jnp.sin(a) @ a, NamedSharding(mesh, P("a", "b")))
+
+    inner = spmdc.jit(function, mesh=mesh, in_shardings=NamedSharding(mesh, P("b")))
+    got = spmdc.jit(lambda a: constrain(inner(a * 2), NamedSharding(around, P("a", "b"))) + 1, mesh=around)(A / 64)
+    np.testing.assert_allclose(got, function(A / 32) + 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", OTHERS)
+def test_a_shard_map_is_refused_in_a_call_over_another_mesh_than_that_around_it(sizes: str) -> None:
+    around, mesh = next(iter(AUTO.values())), AUTO[sizes]
+    names = mesh.axis_names
+    total: Any = jax.shard_map(lambda t: psum(t, names), mesh=mesh, in_specs=P(names), out_specs=P())
+    inner = spmdc.jit(lambda a: jax.jit(total)(a), mesh=mesh)
+    calls: tuple[Any, ...] = (
+        lambda a: inner(a),
+        lambda a: spmdc.jit(lambda a: inner(a), mesh=mesh)(a),
+        jax.grad(lambda a: inner(a).sum()),
+    )
+    for call in calls:
+        with pytest.raises(SpmdcError, match=r"E301.*a shard_map is over the mesh \(.*\n(.*\n)*.*one mesh"):
+            spmdc.jit(call, mesh=around)(A)
+    over_one = spmdc.jit(lambda a: spmdc.jit(lambda a: inner(a), mesh=around)(a), mesh=mesh)
+    np.testing.assert_array_equal(over_one(A), A.reshape(8, 1, 8).sum(0))
 
 
 def test_a_call_over_explicit_axes_is_refused_inside_of_another_mesh() -> None:
