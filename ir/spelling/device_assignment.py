@@ -54,7 +54,7 @@ def _check_ids(mesh: Mesh, ids: Ids, span: Span | None) -> None:
     listed = ids.ravel()
     if len(listed) > mesh.size:
         message = f"there are {len(listed)} partitions, and the mesh ({mesh}) has {mesh.size} devices"
-        raise error("E305", message, span, help="name each device once, or take a larger mesh")
+        raise error("E305", message, span, help="split it into fewer partitions, or take a larger mesh")
     unknown = listed[_positions(mesh, listed) < 0]
     if len(unknown):
         message = f"the mesh ({mesh}) has no device {unknown.min()}"

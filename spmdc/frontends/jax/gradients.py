@@ -119,7 +119,9 @@ def _plan(program: Program, wrt: Sequence[str], of: str | None) -> _Plan:
             "E710",
             f"{result.name} is of type {result.type}, and only floats are differentiated",
             result.span,
-            help=f"convert it: f32({result.name})",
+            help=f"differentiate a float of it: real({result.name})"
+            if result.type.dtype.is_continuous
+            else "its derivatives are zero wherever it has any: differentiate a float that it is computed from",
         )
     return _Plan(main.params, position, result, positions)
 

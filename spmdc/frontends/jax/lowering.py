@@ -219,8 +219,8 @@ def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
     message = f"an argument of {name} has a dim of size {size}, which is no number yet"
     help = (
         "give arguments of the shapes that it is to be partitioned for: each has a program of its own; or export the "
+        "function under jax.jit, and call what was exported inside of spmdc.jit"
     )
-    help += "function under jax.jit, and call what was exported inside of spmdc.jit"
     return error("E703", message, help=help)
 
 

@@ -94,7 +94,7 @@ def require_devices(
                 "E301",
                 f"{what} on devices {_listed(there)}, and {name} runs on {_listed(own)}",
                 equation and Locations(Source("<jax>"), reads_files=True).innermost(frames_of(equation)),
-                help="place all on one mesh, of the same devices in the same order: that of spmdc.jit(…, mesh=…)",
+                help="place all on the devices of one mesh, in its order; spmdc.jit(…, mesh=…) names the one to run on",
             )
 
 

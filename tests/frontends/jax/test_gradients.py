@@ -271,6 +271,13 @@ def test_what_has_no_gradient_is_reported(code: str, wrt: list[str], of: str | N
     assert caught.value.diagnostics[0].code == code
 
 
+@pytest.mark.parametrize(("type", "wanted"), [("s32", "zero"), ("c64", r"real\(r\)")])
+def test_a_result_that_is_no_float_has_a_way_out(type: str, wanted: str) -> None:
+    program = spmdc.parse(f"def main(a: f32[3]) -> (r: {type}[3]) {{ return {type}(a) }}")
+    with pytest.raises(SpmdcError, match=f"E710.*\n(.*\n)*.*help: .*{wanted}"):
+        spmdc.gradient(program, ["a"], "r")
+
+
 def test_several_scalars_want_a_choice() -> None:
     text = "def main(a: f32[3]) -> (s: f32[], t: f32[]) {\n  return sum(a), max(a, dim=0)\n}"
     with pytest.raises(SpmdcError, match="several results"):

@@ -376,7 +376,9 @@ ELSEWHERE: dict[str, Any] = {
 @pytest.mark.parametrize("what", ELSEWHERE)
 def test_shardings_on_other_devices_than_those_of_the_call_are_refused(what: str) -> None:
     function, options = ELSEWHERE[what]
-    with pytest.raises(SpmdcError, match=r"E301.* on devices .*, and <lambda> runs on .*"):
+    with pytest.raises(
+        SpmdcError, match=r"E301.* on devices .*, and <lambda> runs on .*\n(.*\n)*.*help: .* of one mesh, in its order"
+    ):
         spmdc.jit(function, **options)([A, A] if what in ("two arguments'", "another order") else A)
 
 

@@ -127,6 +127,28 @@ def test_wrong_choices_and_maps_are_reported(place: str, line: str) -> None:
     assert f"{found.code} {found.span.line}:{found.span.column}" == place
 
 
+CHOOSERS = [
+    ("case", "i: f32[]", "s32(i)"),
+    ("case", "i: f32[8]", "s32(i[0])"),
+    ("case", "i: s32[2, 3]", "i[0, 0]"),
+    ("case", "i: pred[]", "s32(i)"),
+    ("if", "x: f32[]", "x > 0"),
+    ("if", "x: s32[8]", "x[0] > 0"),
+    ("if", "x: pred[2, 3]", "x[0, 0]"),
+]
+
+
+@pytest.mark.parametrize(("what", "param", "wanted"), CHOOSERS)
+def test_the_help_says_what_a_choice_can_depend_on(what: str, param: str, wanted: str) -> None:
+    text = f"def main({param}, a: f32[2]) -> (r: f32[2]) {{ return {what} (%s) {{ return a }} {{}} {{ return a }} }}"
+    text = text.replace("{}", "or" if what == "case" else "else")
+    with pytest.raises(SpmdcError) as caught:
+        parse(text % param[0])
+    (found,) = caught.value.diagnostics
+    assert found.help == f"make it a scalar of that type, as {wanted}"
+    check(parse(text % wanted))
+
+
 MAPPED = [
     ("f(v: f32[]) -> f32[]", "return v", "E203", "b = map(a, a, function=f)"),
     ("f(v: f32[4]) -> f32[4]", "return v", "E202", "b = map(a, function=f)"),

@@ -378,6 +378,10 @@ class TestDeviceAssignments:
         with pytest.raises(SpmdcError, match=code):
             assign_devices(MESH, ids, "m")
 
+    def test_more_partitions_than_devices_have_to_be_fewer(self) -> None:
+        with pytest.raises(SpmdcError, match="fewer partitions"):
+            assign_devices(MESH, list(range(9)), "m")
+
 
 class TestSplit:
     @pytest.mark.parametrize(

@@ -31,13 +31,22 @@ def _index(block: Statements, node: s.Case, chooser: Value) -> Value:
     wanted = TensorType((), pred if node.by_truth else s32)
     if chooser.type != wanted:
         what = _CHOOSERS[node.by_truth]
+        written = _as_chooser(chooser.type, by_truth=node.by_truth)
         raise error(
             "E202",
             f"{what} must be {wanted}, and is {chooser.type}",
             node.chooser.span,
-            help=f"make it a scalar of that type, as {'x[0] > 0' if node.by_truth else 's32(i[0])'}",
+            help=f"make it a scalar of that type, as {written}",
         )
     return block.evaluator.emitter.convert(chooser, s32) if node.by_truth else chooser
+
+
+def _as_chooser(type: TensorType, *, by_truth: bool) -> str:
+    """How to write the condition `x`, or the index `i`, of another type than it has to be."""
+    element = ("x" if by_truth else "i") + (f"[{', '.join('0' * type.rank)}]" if type.rank else "")
+    if by_truth:
+        return element if type.dtype == pred else f"{element} > 0"
+    return element if type.dtype == s32 else f"s32({element})"
 
 
 def _chosen(block: Statements, node: s.Case, chooser: float) -> Item:
