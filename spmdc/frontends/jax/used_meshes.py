@@ -6,7 +6,7 @@ nothing else names a mesh, it is the first of them. What the code places has to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -80,22 +80,41 @@ def require_devices(
     own = _devices(with_devices(mesh)) if not isinstance(mesh, AbstractMesh) else None
     if own is None:
         return
-    given = [
+    given: list[_Placed] = [
         (f"{option} has a sharding", leaf, None)
         for option, tree in shardings.items()
         for leaf in leaves_of_shardings(tree)
     ]
-    code = () if traced is None else uses(live(cast("Any", traced).jaxpr))
-    for what, used, equation in (*given, *(("a value is", x, e) for x, e in code if not isinstance(x, jax.Array))):
-        found = _mesh(used)
-        there = _devices(found) if isinstance(found, JaxMesh) else own
-        if there != own:
-            raise error(
-                "E301",
-                f"{what} on devices {_listed(there)}, and {name} runs on {_listed(own)}",
-                equation and Locations(Source("<jax>"), reads_files=True).innermost(frames_of(equation)),
-                help="place all on the devices of one mesh, in its order; spmdc.jit(…, mesh=…) names the one to run on",
-            )
+    elsewhere = _elsewhere(given, own)
+    if elsewhere is None and traced is not None:
+        jaxpr = cast("Any", traced).jaxpr
+        if _elsewhere(_placed(jaxpr), own) is not None:
+            elsewhere = _elsewhere(_placed(live(jaxpr)), own)
+    if elsewhere is not None:
+        what, there, equation = elsewhere
+        raise error(
+            "E301",
+            f"{what} on devices {_listed(there)}, and {name} runs on {_listed(own)}",
+            equation and Locations(Source("<jax>"), reads_files=True).innermost(frames_of(equation)),
+            help="place all on the devices of one mesh, in its order; spmdc.jit(…, mesh=…) names the one to run on",
+        )
+
+
+_Placed = tuple[str, Any, Any]
+"""What has a mesh, in words; that; and the equation that it is a parameter of, or None."""
+
+
+def _placed(jaxpr: Any) -> Iterator[_Placed]:
+    return (("a value is", x, equation) for x, equation in uses(jaxpr) if not isinstance(x, jax.Array))
+
+
+def _elsewhere(placed: Iterable[_Placed], own: list[Any]) -> tuple[str, list[Any], Any] | None:
+    """The first of these that is on other devices, with its devices."""
+    for what, used, equation in placed:
+        mesh = _mesh(used)
+        if isinstance(mesh, JaxMesh) and (there := _devices(mesh)) != own:
+            return what, there, equation
+    return None
 
 
 def _devices(mesh: JaxMesh) -> list[Any]:
