@@ -48,6 +48,11 @@ class ClosedSharding:
         return len(self.axes)
 
     @property
+    def parts(self) -> int:
+        """Into how many parts the value is split."""
+        return math.prod(map(axes_size, self.axes))
+
+    @property
     def used(self) -> frozenset[AxisRef]:
         found = self._used
         if found is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ir.dataflow import uses_of
-from ir.mesh import AxisRef, DimAxes, axes_size
+from ir.mesh import AxisRef, DimAxes
 from ir.ops import OPS, FactorRule
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops
@@ -88,7 +88,7 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
 
 def _in_order(want: Want | WantReduced) -> tuple[bool, int, float]:
     """The values before what they are reduced to, and the finest shardings of each first."""
-    parts = math.prod(map(axes_size, want.sharding.axes))
+    parts = want.sharding.parts
     return (False, -parts, -want.itemsize) if isinstance(want, Want) else (True, -parts, 0)
 
 
@@ -121,8 +121,7 @@ def _want_of(
     itemsize = user.result.dtype.nbytes if user.result.shape == value.shape else math.inf
     read = read_for(wanted, rule, user.operands.index(value), own)
     is_one = all(v is value or v in free for v in user.operands)
-    is_as_fine = math.prod(map(axes_size, read.axes)) >= math.prod(map(axes_size, own.axes))
-    return Want(read, itemsize) if is_one or is_as_fine else Want(own)
+    return Want(read, itemsize) if is_one or read.parts >= own.parts else Want(own)
 
 
 def read_for(wanted: ClosedSharding, rule: FactorRule, position: int, own: ClosedSharding) -> ClosedSharding:
