@@ -11,10 +11,10 @@ layers that are stacked here, and added up there. A value that is carried reduce
 pending there, or reduced once for both.
 
 If one value is sharded differently, so may be what it is computed from, such as inputs that are added in each iteration
-(`loop_wants`), and others that the body computes. These are tried too, until nothing gets cheaper. Last of all,
-a loop that still communicates is tried whole: every device receives all that the iterations read, once, in front of the
-loop, and computes all of them. Many small iterations, each of which depends on the one before, are faster this way than
-with a message in each.
+(`loop_wants`), and others that the body computes. These are tried too, until nothing gets cheaper. Last of all, a loop
+that still communicates is tried whole: every device receives all that the iterations read, once, in front of the loop,
+and computes all of them. Many small iterations, each of which depends on the one before, are faster this way than with
+a message in each.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
     suit: dict[Value, ClosedSharding] = {}
     if choice.is_whole:
         suit.update((v, _whole(v)) for region in op.regions for v in values_within(region))
-    if choice.is_made_alike:
-        suit.update(_wanted_with(p, op, carried))
+    suit.update(choice.made_of)
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
@@ -199,24 +198,23 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
             choice = LoopChoice(changed, best.choice.once)
             if choice not in tried and len(tried) <= _MAX_TRIALS:
                 tried.append(choice)
-                alike = _made_alike(p, b, op, choice, best)
-                best = alike if alike is not best else _better(p, b, op, choice, best)
+                made_of, before_it = _made_of(p, op, changed), best
+                if made_of:
+                    best = _better(p, b, op, choice._replace(made_of=made_of), best)
+                if best is before_it:
+                    best = _better(p, b, op, choice, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     stacks = _stacks(p, best, op)
     for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
         if stacked:
-            best = _better(p, b, op, best.choice._replace(carried={**best.carried, **stacked}), best)
+            carried = {**best.carried, **stacked}
+            made_of = _made_of(p, op, carried) if best.choice.made_of else best.choice.made_of
+            best = _better(p, b, op, best.choice._replace(carried=carried, made_of=made_of), best)
     return best
 
 
-def _made_alike(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt) -> _Attempt:
-    """The loop planned in this way, with what its next values are made of in their shardings, if that takes less time
-    than the best so far."""
-    return _better(p, b, op, choice._replace(is_made_alike=True), best) if _wanted_with(p, op, choice.carried) else best
-
-
-def _wanted_with(p: Planner, op: Op, carried: Carried) -> Mapping[Value, ClosedSharding]:
-    """What is wanted otherwise in the body of a loop if it makes its next values alike."""
+def _made_of(p: Planner, op: Op, carried: Carried) -> Mapping[Value, ClosedSharding]:
+    """What the next values of a loop are made of, in the shardings that go with the carried ones."""
     return wanted_with(op.regions[1], carried, p.values.wanted, p.annotated)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ir.builder import RegionBuilder
@@ -54,12 +55,12 @@ partitions_region = _CONTROL.of
 
 class LoopChoice(NamedTuple):
     """The sharding of each carried value of a loop, by its number; the results of its body that are carried reduced,
-    and so are reduced once for all of their uses; whether what the next values are made of is wanted as they are
-    carried; and whether all values in it are wanted whole on every device."""
+    and so are reduced once for all of their uses; what is wanted in other shardings than propagated, because the next
+    values are made of it; and whether all values in it are wanted whole on every device."""
 
     carried: Mapping[int, ClosedSharding]
     once: frozenset[Value] = frozenset()
-    is_made_alike: bool = False
+    made_of: Mapping[Value, ClosedSharding] = MappingProxyType({})
     is_whole: bool = False
 
 
