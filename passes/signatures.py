@@ -17,11 +17,11 @@ class Signature:
     """Facts about ops with the same name, attributes and types. Equal ops may share a signature, or have equal ones."""
 
     def __init__(self, op: Op) -> None:
-        self._op = Op(op.name, op.operands, op.results, op.attrs)
+        self.op = Op(op.name, op.operands, op.results, op.attrs)
         """A representative op without a signature of its own, so that it does not keep this signature alive."""
         self.opdef = OPS[op.name]
         rule = self.opdef.factors
-        self.rule: FactorRule | None = rule(self._op) if rule is not None else None
+        self.rule: FactorRule | None = rule(self.op) if rule is not None else None
         """None for ops that have regions or communicate."""
         self.is_shared = False
         """Whether several ops are known to have it."""
@@ -30,14 +30,14 @@ class Signature:
     def spreading(self) -> tuple[FactorRule, ...]:
         """Other views, along which axes propagate from tensor to tensor."""
         view = self.opdef.spreading
-        rule = view(self._op) if view is not None else None
+        rule = view(self.op) if view is not None else None
         return (rule,) if rule is not None else ()
 
     @cached_property
     def other_rules(self) -> tuple[FactorRule, ...]:
         """Other views, by which the op can be split in other ways."""
         view = self.opdef.splitting
-        rule = view(self._op) if view is not None else None
+        rule = view(self.op) if view is not None else None
         return self.spreading if rule is None else tuple(dict.fromkeys((*self.spreading, rule)))
 
     @cached_property
@@ -49,7 +49,7 @@ class Signature:
     @cached_property
     def linearity(self) -> tuple[Linearity, ...]:
         """The groups of operands in which the op is linear."""
-        return self.opdef.linearity(self._op)
+        return self.opdef.linearity(self.op)
 
     @cached_property
     def commuting(self) -> frozenset[int]:

@@ -28,7 +28,7 @@ from passes.partition.plan.pending_reductions import (
     wanted_whole,
 )
 from passes.partition.plan.shared_operands import shares_of_readers
-from passes.partition.plan.wanted_by_users import Want, WantReduced, wanted_alike, wanted_by_users
+from passes.partition.plan.wanted_by_users import AnyWant, wanted_alike, wanted_by_users
 from passes.partition.registry import Constants
 from passes.partition.rewrites.static_starts import constants_of
 
@@ -141,7 +141,7 @@ class Facts:
         return added_to(self.program, self.summands)
 
     @cached_property
-    def wanted_by_users(self) -> Mapping[Value, Sequence[Want | WantReduced]]:
+    def wanted_by_users(self) -> Mapping[Value, Sequence[AnyWant]]:
         """What the users of values want, where that is not for all the propagated sharding."""
         return wanted_by_users(self.program, self.shardings.propagated)
 

@@ -21,7 +21,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
-from passes.partition.plan.wanted_by_users import Want, WantReduced
+from passes.partition.plan.wanted_by_users import AnyWant, Want, WantArranged
 from passes.partition.registry import ALONG, cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
@@ -66,7 +66,7 @@ class Situation(NamedTuple):
     origins: tuple[tuple[Origin, ...], ...] = ()
     identity_of: tuple[ReductionKind | None, ...] = ()
     joins: tuple[ClosedSharding | None, ...] = ()
-    wants: tuple[Sequence[Want | WantReduced], ...] = ()
+    wants: tuple[Sequence[AnyWant], ...] = ()
     alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...] = ()
 
 
@@ -153,7 +153,8 @@ def _is_added_in_place(sharding: ClosedSharding, pending: ClosedSharding) -> boo
 @dataclass(slots=True, eq=False)
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
-    origins of an operand. Its least time and its cheapest source are found once for all candidates that need it."""
+    origins of an operand; or whatever an op sends whose operand the tensor is, `asked` under each of its rules. Its
+    least time and its cheapest source are found once for all candidates that need it."""
 
     shape: tuple[int, ...]
     itemsize: float
@@ -164,6 +165,7 @@ class Move:
     is_done: bool
     """Whether the value already has the sharding."""
     origins: tuple[Origin, ...] = ()
+    asked: tuple[StrategyQuery, ...] = ()
     least: float | None = None
     cheapest: tuple[float, ClosedSharding] | None = None
 
@@ -221,7 +223,7 @@ class _Result:
     summed: float
     remains: float
     joins: ClosedSharding | None
-    wants: Sequence[Want | WantReduced]
+    wants: Sequence[AnyWant]
 
     def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
         """The reshards from that sharding."""
@@ -234,10 +236,13 @@ class _Result:
     def _moves_for_users(self, sharding: ClosedSharding, rank: Rank) -> Iterator[Move]:
         """The reshards for all users: first to the finest shardings, from which the others may be reached."""
         there = [sharding]
-        if sharding.partial:
+        if sharding.partial and not all(isinstance(want, WantArranged) for want in self.wants):
             yield self._move((sharding,), self.wanted)
             there = [self.wanted]
         for want in self.wants:
+            if isinstance(want, WantArranged):
+                yield self._arranged(want, tuple(there))
+                continue
             if isinstance(want, Want):
                 yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))
                 there.append(want.sharding)
@@ -246,6 +251,14 @@ class _Result:
             if made:
                 shape, itemsize, target = want.type.shape, want.type.dtype.nbytes, want.sharding
                 yield Move(shape, itemsize, tuple(made), target, 1.0, False, target in made)
+
+    def _arranged(self, want: WantArranged, there: tuple[ClosedSharding, ...]) -> Move:
+        """What a user sends that arranges the elements."""
+        op, behind = want.signature.op, (want.behind,) if want.behind else ()
+        at = Situation((there,), (False,), (1.0,), (self.wanted,), (want.sharding,), wants=behind)
+        rules = (want.signature.rule, *want.signature.other_rules)
+        asked = tuple([StrategyQuery(op, rule, at, TensorUses((), ())) for rule in rules if rule is not None])
+        return Move(self.shape, self.itemsize, there, there[0], 1.0, False, False, asked=asked)
 
     def _move(
         self,

@@ -110,9 +110,22 @@ class StrategySelector:
         return candidate.sends or any(not move.is_done and self._is_sent(move) for move in candidate.moves)
 
     def _is_sent(self, move: Move) -> bool:
+        if move.asked:
+            return self._is_sent_by(*self._chosen(move.asked))
         _, source = self._cheapest_source(move)
         plan = self.resharder.plan(move.shape, move.itemsize, source, move.target)
         return not plan.is_local(move.shape, source)
+
+    def _chosen(self, asked: Sequence[StrategyQuery]) -> tuple[StrategyQuery, Strategy]:
+        """The cheapest way in which an op is computed under one of its rules."""
+        return min(((q, self.choose(q)) for q in asked), key=lambda found: (found[1].excess, found[1].seconds))
+
+    def _is_sent_by(self, q: StrategyQuery, strategy: Strategy) -> bool:
+        """Whether an op sends something if it is computed in this way."""
+        sides = Sides(q, self.sub_axes, self.machine, self.known)
+        shardings = (*strategy.operands, *strategy.results)
+        moves = [move for i, at in enumerate(shardings) for move in sides.side(i, at).moves]
+        return strategy.sends or any(not move.is_done and self._is_sent(move) for move in moves)
 
     @staticmethod
     def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
@@ -296,6 +309,8 @@ class StrategySelector:
         """The least time of a reshard, over all of its sources."""
         if move.is_done:
             return 0.0
+        if move.asked:
+            return self._cheapest_source(move)[0]
         if move.least is None:
             shape, itemsize = move.shape, move.itemsize
             least = [self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources]
@@ -325,6 +340,10 @@ class StrategySelector:
             return 0.0, move.target
         if move.cheapest is not None:
             return move.cheapest
+        if move.asked:
+            _, chosen = self._chosen(move.asked)
+            move.cheapest = chosen.seconds - (0.0 if chosen.sends else chosen.alone), move.sources[0]
+            return move.cheapest
         shape, itemsize = move.shape, move.itemsize
         best, cheapest = math.inf, move.sources[0]
         for source in move.sources:
@@ -344,7 +363,10 @@ def _that_split(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]
 
 def _is_cut_at_most(move: Move) -> bool:
     """Whether devices have what the move needs in the sharding in which the value was made, or can cut it out of that.
-    Other shardings in which it exists may have been sent, and without uses they are not."""
+    Other shardings in which it exists may have been sent, and without uses they are not. What is asked for is cut by
+    the op that needs it."""
+    if move.asked:
+        return True
     source, target = move.sources[0], move.target
     cut = zip(move.shape, source.axes, target.axes, strict=True)
     is_alike = source.order == target.order and source.partial == target.partial

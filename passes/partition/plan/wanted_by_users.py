@@ -2,7 +2,9 @@
 
 Propagation gives each value one sharding. Where that is a compromise, some users reshard the value, or what they make
 of it. What they send depends on how the value is computed, so this is chosen with all of their reshards in mind; and
-where several want it in the same sharding, each counts its part of the one reshard that they need.
+where several want it in the same sharding, each counts its part of the one reshard that they need. What a user has to
+send in each case may only be known by choosing a strategy for it, as for a reshape whose result is split in minor parts
+of the value's dims.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from ir.records import record
 from ir.types import TensorType
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.recompute import is_made_of_parts
-from passes.signatures import signature_of
+from passes.partition.plan.recompute import finest_for, is_made_of_parts, strategy_for
+from passes.signatures import Signature, signature_of
 
 ShardingOf = Callable[[Value], ClosedSharding]
 
 _MOST_WANTS = 6
 """The most wants of one value: with more, only its propagated sharding counts."""
+
+_MOST_ARRANGED = 4
+"""The most ops after one another that arrange a value for a want."""
 
 
 @record
@@ -67,26 +72,67 @@ class WantReduced:
         return None if dims is None else ClosedSharding(dims, in_order, sharding.order)
 
 
-def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Sequence[Want | WantReduced]]:
+@record
+class WantArranged:
+    """A sharding in which a user wants what it makes of a value by arranging its elements, and what is wanted of that,
+    if this is more. It costs what the user's own strategy sends. That may be nothing if the value is `split` so."""
+
+    sharding: ClosedSharding
+    signature: Signature
+    split: DimAxes | None
+    behind: Sequence[AnyWant] = ()
+
+
+AnyWant = Want | WantReduced | WantArranged
+"""What is wanted of a value."""
+
+
+def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value, Sequence[AnyWant]]:
     """What users of a value want, the finest shardings first, for those values that are not only wanted in the
     propagated sharding, by `sharding_of`. Ops on the elements of one tensor want of it what is wanted of their
     result."""
     uses, free = uses_of(program), _made_of_nothing(program)
-    found: dict[Value, Sequence[Want | WantReduced]] = {}
+    found: dict[Value, Sequence[AnyWant]] = {}
     for value, users in reversed(list(uses.users.items())):
         own = sharding_of(value)
-        wants: dict[Want | WantReduced, None] = dict.fromkeys([Want(own)] if value in uses.given else [])
+        wants: dict[AnyWant, None] = dict.fromkeys([Want(own)] if value in uses.given else [])
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
-            wants.update(dict.fromkeys(behind or [_want_of(user, value, own, sharding_of, free)]))
+            arranged = None if behind else _arranged(user, sharding_of, found)
+            wants.update(dict.fromkeys(behind or [arranged or _want_of(user, value, own, sharding_of, free)]))
         if len(wants) > _MOST_WANTS or all(isinstance(want, Want) and want.sharding == own for want in wants):
             continue
         found[value] = tuple(sorted(wants, key=_in_order))
     return found
 
 
-def _in_order(want: Want | WantReduced) -> tuple[bool, int, float]:
+def _arranged(user: Op, sharding_of: ShardingOf, found: Mapping[Value, Sequence[AnyWant]]) -> WantArranged | None:
+    """What an op wants of a value whose elements it arranges, if it cannot be split as its result is wanted, or if what
+    is behind it cannot; None if it can, or is another op."""
+    if len(user.operands) != 1 or OPS[user.name].family != "layout" or not is_made_of_parts(user):
+        return None
+    signature, wanted = signature_of(user), sharding_of(user.result)
+    if signature.rule is None or not wanted.is_plain:
+        return None
+    behind = found.get(user.result, ())
+    arranged = [want for want in behind if isinstance(want, WantArranged)]
+    if _depth(arranged) >= _MOST_ARRANGED:
+        return None
+    split = arranged[0].split if arranged else wanted.axes
+    if split is None or (not arranged and strategy_for(user, signature.rule, wanted) is not None):
+        return None
+    strategy = strategy_for(user, signature.rule, finest_for(user, signature.rule, ClosedSharding(split)))
+    read = None if strategy is None else strategy.operands[0].axes
+    return WantArranged(wanted, signature, read, behind if arranged else ())
+
+
+def _depth(wants: Sequence[AnyWant]) -> int:
+    """How many ops after one another arrange what is wanted."""
+    return max((1 + _depth(want.behind) for want in wants if isinstance(want, WantArranged)), default=0)
+
+
+def _in_order(want: AnyWant) -> tuple[bool, int, float]:
     """The values before what they are reduced to, and the finest shardings of each first."""
     parts = want.sharding.parts
     return (False, -parts, -want.itemsize) if isinstance(want, Want) else (True, -parts, 0)
