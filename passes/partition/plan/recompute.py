@@ -4,8 +4,8 @@ A device computes its own part of a constant or an iota, and of the results of e
 on these; where a reshape cannot be split as requested, it computes more, and cuts its part from that. Any other such
 op is recomputed in the requested sharding if its operands exist in it, or take less time to reshard: so a widened value
 is sent before it is widened. The same holds for an op that moves elements along a dim, or takes those with some
-indices, if devices then have all of that dim, and cut out what they need. What has been sent for the op alone is then
-not sent.
+indices, if devices then have all of that dim, and cut out what they need; and for a scan, if they then have all of the
+dim that it is along. What has been sent for the op alone is then not sent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import NamedTuple
 from ir.mesh import Axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.creation import constant_value
+from ir.ops.declaration import InKernels
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Op, Value
 from ir.sharding import ReductionKind
-from passes.cost.model import memory_seconds
+from passes.cost.model import accessed, memory_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, is_aligned
 from passes.partition.options import PartitionOptions
@@ -47,13 +48,14 @@ _COPIES = 4
 
 
 class Cost(NamedTuple):
-    """Seconds and bytes received, less what is spared; whether what is sent for it is of use to other ops too; and the
-    bytes received, with nothing subtracted."""
+    """Seconds and bytes received, less what is spared; whether what is sent for it is of use to other ops too; the
+    bytes received, with nothing subtracted; and whether anything is spared."""
 
     seconds: float
     received: float
     is_shared: bool
     gross: float
+    spares: bool = False
 
 
 def spared_without(op: Op, rule: FactorRule, strategy: Strategy, moved: Collection[ReshardPlan]) -> Spared:
@@ -93,7 +95,8 @@ def identities_among(
 def is_recomputable(op: Op) -> bool:
     """Whether a device can compute its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
-    return len(op.results) == 1 and (is_made_of_parts(op) or opdef.keeps_dims or opdef.moves_along)
+    is_made = is_made_of_parts(op) or opdef.keeps_dims or opdef.moves_along or _is_scan(op)
+    return len(op.results) == 1 and is_made
 
 
 def way_to_recompute(
@@ -113,6 +116,11 @@ def way_to_recompute(
             return None
         depth = max(depth, 1 + (operand.recompute.depth if operand.recompute is not None else 0))
     return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
+
+
+def _is_scan(op: Op) -> bool:
+    """Whether the op computes prefixes, which other ops are not computed together with."""
+    return OPS[op.name].role is InKernels.SCAN
 
 
 def _merges_dims(op: Op) -> bool:
@@ -232,7 +240,7 @@ class Estimate:
         bytes, to products.
 
         Arithmetic is not counted: consecutive elementwise ops are fused, and take less time than sending an element.
-        What devices compute more than they need, to cut out their parts, is.
+        What devices compute more than they need, to cut out their parts, is, and so are scans.
         Operands with a pending reduction are not reduced for this, because rounding would differ between a reduction
         before the op and one after it.
         """
@@ -269,8 +277,12 @@ class Estimate:
         is_last = is_last and self.uses[partitioned.value] <= 1
         spared = partitioned.spared if is_last else NOTHING_SPARED
         seconds, received, is_shared, gross = -spared.seconds, -spared.received, False, 0.0
+        spares = spared.seconds > 0
         if source != sharding:
             seconds += memory_seconds(self.resharder.machine, _COPIES * bytes_of(op.result, source))
+        if _is_scan(op):
+            sizes = [bytes_of(v, at) for v, at in zip(op.operands, strategy.operands, strict=True)]
+            seconds += memory_seconds(self.resharder.machine, accessed(op, [*sizes, bytes_of(op.result, source)]))
         for value, at in zip(op.operands, strategy.operands, strict=True):
             without = made_by(partitioned.moved[value]) if is_last and value in partitioned.moved else ()
             cost = self._of(value, at, without, is_last=is_last)
@@ -278,15 +290,15 @@ class Estimate:
                 self._there = before
                 return None
             seconds, received = seconds + cost.seconds, received + cost.received
-            is_shared, gross = is_shared or cost.is_shared, gross + cost.gross
-        is_less = received < plan.received or spared.seconds > 0
+            is_shared, gross, spares = is_shared or cost.is_shared, gross + cost.gross, spares or cost.spares
+        is_less = received < plan.received or spares
         is_alike = is_shared and partitioned.value not in self.read_by_products and not _merges_dims(op)
         as_much = is_alike and (seconds, received) == (plan.seconds, plan.received)
         if not as_much and not (is_less and seconds < plan.seconds):
             self._there = before
             return None
         self._there.add((partitioned.value, sharding))
-        return Cost(seconds, received, is_shared, gross)
+        return Cost(seconds, received, is_shared, gross, spares)
 
     def _of(
         self, value: Value, sharding: ClosedSharding, without: Collection[ClosedSharding], *, is_last: bool
