@@ -100,7 +100,9 @@ class Planner:
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
 
         def selector(own: PartitionOptions, like: StrategySelector | None) -> StrategySelector:
-            return StrategySelector(Resharder(self.sub_axes, own.machine, steps_of=resharder), own, free, like)
+            # Where latencies hardly count, an axis would be moved in each turn of a loop for few bytes.
+            priced = Resharder(self.sub_axes, own.machine, steps_of=resharder)
+            return StrategySelector(priced, own, free, like, moves_axes=not saves_bytes)
 
         alike = before if before is not None and before.saves_bytes == saves_bytes else None
         self.selector: StrategySelector

@@ -37,13 +37,20 @@ class StrategySelector:
     """Answers strategy queries, each once. Ops that communicate are also split over axes that are `free`: that no
     manual region has, and no tensor of the op is split over. Reductions over them may be pending. A selector `like`
     another one, with the same options but for the links of the machine, shares the answers that these make no
-    difference to."""
+    difference to. If it `moves_axes`, it tries them on factors on which no tensor has them."""
 
     def __init__(
-        self, resharder: Resharder, options: PartitionOptions, free: Axes = (), like: StrategySelector | None = None
+        self,
+        resharder: Resharder,
+        options: PartitionOptions,
+        free: Axes = (),
+        like: StrategySelector | None = None,
+        *,
+        moves_axes: bool = True,
     ) -> None:
         self.resharder = resharder
         self.free = free
+        self.moves_axes = moves_axes
         self.options = options
         self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
@@ -66,9 +73,10 @@ class StrategySelector:
         proposals = list(proposals_of(q))
         splits = ways_to_split(proposals, options_of(q, proposals), self.sub_axes.rank)
         candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
-        candidates += self._over_free_axes(q, sides, self._search(q))
+        best = self._search(q)
+        candidates += [*self._elsewhere(q, sides, best), *self._over_free_axes(q, sides, best)]
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
-        return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
+        return list(dict.fromkeys((*(strategy for strategy in priced if strategy is not None), best)))
 
     def _search(self, q: StrategyQuery) -> Strategy:
         proposals, sides = list(proposals_of(q)), Sides(q, self.sub_axes, self.machine, self.known)
@@ -88,6 +96,9 @@ class StrategySelector:
         best = self._cheapest(candidates) if best.excess else best
         quiet = self._quiet(candidates, best) if self._communicates(_made_as(best, candidates)) else best
         best = best if quiet is None else quiet
+        elsewhere = self._elsewhere(q, sides, best) if quiet is None else ()
+        if elsewhere:
+            best = self._better(q, best, self._cheapest(elsewhere), sends_less=True)
         further = self._over_free_axes(q, sides, best)
         if not further:
             return best
@@ -128,11 +139,12 @@ class StrategySelector:
         return strategy.sends or any(not move.is_done and self._is_sent(move) for move in moves)
 
     @staticmethod
-    def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
+    def _better(q: StrategyQuery, best: Strategy, further: Strategy, *, sends_less: bool = False) -> Strategy:
         """The strategy that also splits the op over free axes, if that takes less time, and not only because devices
-        compute less of it: products aside, ops run together with the one before, which is not split further."""
-        sends_less = further.seconds - further.alone < best.seconds - best.alone
-        is_worth_it = sends_less or OPS[q.op.name].role is InKernels.PRODUCT
+        compute less of it: products aside, unless it has to send less, ops run together with the one before, which is
+        not split further."""
+        is_less = further.seconds - further.alone < best.seconds - best.alone
+        is_worth_it = is_less or (OPS[q.op.name].role is InKernels.PRODUCT and not sends_less)
         is_cheaper = (further.excess, further.seconds) < (best.excess, best.seconds * (1 - CLOSE))
         return further if is_worth_it and is_cheaper else best
 
@@ -212,6 +224,27 @@ class StrategySelector:
             adds_up = factor.kind is FactorKind.REDUCTION and factor.reduction is not None
             if (adds_up or factor.kind is FactorKind.PARALLEL) and factor.size % axes_size(axes) == 0:
                 splits.append(({**have, f: axes}, through))
+        return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
+
+    def _elsewhere(self, q: StrategyQuery, sides: Sides, best: Strategy) -> list[_Candidate]:
+        """The ways to split an op at computed indices as the best one does, if that communicates, but for one axis of
+        an operand, which splits a parallel factor instead, even if no tensor has it there. An all_to_all moves it,
+        rather than that the operand is gathered or a result is reduced: columns stay together wherever rows are."""
+        is_tried = self.moves_axes and OPS[q.op.name].family == "indexing"
+        if not is_tried or best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
+            return []
+        have, rank = dict(best.factors), self.sub_axes.rank
+        held = {a for known in q.at.known for at in known for axes in at.axes for a in axes}
+        partial, splits = {a for at in best.operands for a, _ in at.partial}, list[Way]()
+        for axis in sorted(held, key=lambda a: rank[a]):
+            others = {f: tuple([a for a in axes if a != axis]) for f, axes in have.items()}
+            through = tuple(sorted(partial - {axis}, key=lambda a: rank[a]))
+            for f, factor in enumerate(q.rule.factors):
+                axes = (*others.get(f, ()), axis)
+                is_new = factor.kind is FactorKind.PARALLEL and axis not in have.get(f, ())
+                if is_new and factor.size % axes_size(axes) == 0:
+                    split = {**others, f: axes}
+                    splits.append(({g: axes for g, axes in split.items() if axes}, through))
         return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
 
     # Costs.
