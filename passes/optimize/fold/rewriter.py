@@ -1,5 +1,5 @@
 """Rewrites a function op by op: known results are folded, rules replace ops by simpler ones, small functions are
-inlined.
+inlined, and so is the region of a conditional that is known to run.
 
 An op is written after its operands, so that one walk in program order is enough: a rule sees operands in their final
 form, and the ops that it writes are rewritten in turn. Values keep their names, spans and annotations. A value with an
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ir.builder import Names, infer_types
 from ir.diagnostics import Span
-from ir.ops.control import is_call, is_loop
+from ir.ops.control import is_call, is_choice, is_loop
 from ir.ops.creation import constant_value, is_made_of_nothing
 from ir.ops.layout import ANNOTATION, is_annotation, is_hint
 from ir.program import Attr, Function, Op, Region, Value, callee_of
@@ -128,6 +128,10 @@ class Rewriter:
             return
         if self.folds and is_loop(op) and op.attrs["trip_count"] in (0, 1):
             self._unroll(op, operands)
+            return
+        chosen = self._chosen(op, operands)
+        if chosen is not None:
+            self._write_out(op, chosen)
             return
         results = tuple(self._copied(v) for v in op.results) if self._copying else op.results
         regions = self._loop(op, operands, results) if is_loop(op) else tuple(map(self.region, op.regions))
@@ -244,10 +248,16 @@ class Rewriter:
             body = op.regions[1]
             for param, operand in zip(body.params, operands, strict=True):
                 self._same[param] = self.annotated(operand, param)
-            for inner in body.ops:
-                self._op(inner)
-            operands = [self._now(v) for v in body.results]
+            self._write_out(op, body)
+            return
         self._stand_in_each(op, operands)
+
+    def _write_out(self, op: Op, region: Region) -> None:
+        """Writes what a region computes in place of the op that has it."""
+        self.rewritten = True
+        for inner in region.ops:
+            self._op(inner)
+        self._stand_in_each(op, [self._now(v) for v in region.results])
 
     def _step(self, body: Region, i: int) -> int | None:
         """The step by which a loop's body, not rewritten yet, increments a value that it carries."""
@@ -269,6 +279,20 @@ class Rewriter:
             return self.facts.number(self._now(other))
         value = constant_value(constant)
         return value if isinstance(value, int) else None
+
+    # Conditionals.
+
+    def _chosen(self, op: Op, operands: Sequence[Value]) -> Region | None:
+        """The region of a conditional that runs, if that is known."""
+        if not self.folds or not is_choice(op):
+            return None
+        *others, last = op.regions
+        if not others:
+            return last
+        index = self.facts.number(operands[0])
+        if index is None:
+            return None
+        return others[index] if 0 <= index < len(others) else last
 
     # Calls.
 

@@ -342,6 +342,25 @@ def test_a_loop_of_one_iteration_or_none_is_written_without_the_loop(trips: int,
     assert [name for name in ops(after) if name in ("while", "tanh", "dynamic_update_slice")] == left
 
 
+@pytest.mark.parametrize(("index", "left"), [(0, "abs"), (1, "tanh"), (2, "floor"), (-1, "floor")])
+def test_a_conditional_of_known_index_is_the_region_that_runs(index: int, left: str) -> None:
+    after = simplified(
+        f"""
+        mesh (x=2)
+        def main(a: f32[4], k: s32[]) -> (y: f32[4]) {{
+          y: f32[4@x] = case(k * 0 + {index}) {{ return abs(a) }} or {{ return tanh(a) }} or {{ return floor(a) }}
+          return y
+        }}
+        """
+    )
+    assert ops(after) == [left, "shard"]
+
+
+def test_a_conditional_of_one_region_is_that_region() -> None:
+    text = "def main(a: f32[4], k: s32[]) -> (y: f32[4]) { y = case(k) { return tanh(a) }\n return y }"
+    assert ops(simplified(text)) == ["tanh"]
+
+
 def test_an_annotated_result_of_a_function_within_an_inlined_one_gets_a_name_of_its_own() -> None:
     after = simplified(
         """
