@@ -18,18 +18,7 @@ from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import tile_axes
-from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple, sums
-
-__all__ = [
-    "assign_devices",
-    "parse_hlo",
-    "parse_partition_spec",
-    "parse_sharding",
-    "parse_shardy",
-    "shardy_mesh_name",
-    "split_hlo_tuple",
-    "split_sharding",
-]
+from ir.spelling.hlo_shardings import parse_hlo, sums
 
 NestedInts: TypeAlias = "int | Sequence[NestedInts]"
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]

@@ -14,7 +14,7 @@ from ir.ops import OPS, AttrDef
 from ir.types import DTYPES
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.library import COMPOSITIONS
 from spmdc.frontends.spmd.names import Definition, Kind, Place, Word
 from spmdc.frontends.spmd.syntax.lexer import CONTEXTUAL, OPENERS, Token, tokenize
 from spmdc.lsp.documents import Analysis

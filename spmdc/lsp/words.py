@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ir.initializers import DRAWN
 from ir.ops import OPS, AttrDef
 from spmdc.frontends.spmd.expand.annotations import USAGE
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.library import COMPOSITIONS
 from spmdc.frontends.spmd.names import Word
 
 

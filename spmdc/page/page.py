@@ -14,13 +14,15 @@ import spmdc
 from ir.garbage import uncollected
 from passes.cost.machine import Machine
 from spmdc.page import charts, flow
-from spmdc.page.facts import Facts, Line, Move
+from spmdc.page.facts import Facts
 from spmdc.pictures.pages import colored
 from spmdc.plans import Plan
 from spmdc.reports.cost import CostRow
 from spmdc.reports.cost_text import seconds_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_MOST_OPS = 3_000
+"""The most ops of a plan that is on the page as a text."""
 
 
 @uncollected()
@@ -64,10 +66,6 @@ def page_of(facts: Facts, comparison: object = None, other: tuple[str, Plan] | N
     )
 
 
-_MOST_OPS = 3_000
-"""The most ops of a plan that is on the page as a text."""
-
-
 def _seconds(rows: Sequence[CostRow]) -> list[tuple[str, float, str]]:
     return [(row.what, row.seconds, seconds_text(row.seconds)) for row in rows]
 
@@ -91,6 +89,3 @@ def _environment() -> jinja2.Environment:
     made.filters["share"] = lambda part, whole: f"{100 * part / whole:.1f}%"
     made.filters["svg"] = Markup
     return made
-
-
-__all__ = ["Facts", "Line", "Move", "page_of"]

@@ -3,6 +3,6 @@
 Importing this package registers them all.
 """
 
-from passes.partition.rewrites import cut_first, even_groups, static_starts
+from ir.families import import_families
 
-__all__ = ["cut_first", "even_groups", "static_starts"]
+import_families(__name__, __path__)

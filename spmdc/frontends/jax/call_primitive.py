@@ -17,9 +17,7 @@ from lowering.jax.untyped import struct_of, type_of
 from lowering.jax.versions import InvalidNumberError, register_error_check, register_series_rule, with_own_order
 from spmdc.frontends.jax.annotations import is_importing
 from spmdc.frontends.jax.execution import NO_MESH, where_invalid
-from spmdc.frontends.jax.partitioned_call import CALL, PartitionedCall, require_nestable
-
-__all__ = ["PartitionedCall", "require_nestable"]
+from spmdc.frontends.jax.partitioned_call import CALL, PartitionedCall
 
 _batching: Any = batching
 _transformations: Any = ad
@@ -103,13 +101,6 @@ def _lowered(*leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
         return list(part.executable(*leaves))
 
 
-CALL.def_impl(_run)
-CALL.def_effectful_abstract_eval(_types)
-_transformations.primitive_jvps[CALL] = _pushed_forward
-_transformations.primitive_transposes[CALL] = _pulled_back
-_batching.fancy_primitive_batchers[CALL] = _of_batches
-
-
 def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
     """The types of the program's own values name no axes of the enclosing mesh."""
     untyped = [[type_of(struct_of(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
@@ -120,6 +111,13 @@ def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
         return lower(with_own_order(context) if is_in_place else context, *operands, **params)
 
 
-mlir.register_lowering(CALL, _lowered_untyped)
-register_error_check(CALL, _carrying_errors)
-register_series_rule(CALL, _in_series)
+def register_rules() -> None:
+    """Tells JAX what calls compute, and what its transformations make of them."""
+    CALL.def_impl(_run)
+    CALL.def_effectful_abstract_eval(_types)
+    _transformations.primitive_jvps[CALL] = _pushed_forward
+    _transformations.primitive_transposes[CALL] = _pulled_back
+    _batching.fancy_primitive_batchers[CALL] = _of_batches
+    mlir.register_lowering(CALL, _lowered_untyped)
+    register_error_check(CALL, _carrying_errors)
+    register_series_rule(CALL, _in_series)

@@ -22,7 +22,7 @@ from lowering.jax.versions import ShardingTypeError, argument_names, captured, n
 from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.annotations import annotating, current_mesh
-from spmdc.frontends.jax.call_primitive import PartitionedCall, require_nestable
+from spmdc.frontends.jax.call_primitive import register_rules
 from spmdc.frontends.jax.execution import Execution, Signature
 from spmdc.frontends.jax.lowering import (
     Lowering,
@@ -34,8 +34,11 @@ from spmdc.frontends.jax.lowering import (
     platform_on,
     uses_values_around,
 )
+from spmdc.frontends.jax.partitioned_call import PartitionedCall, require_nestable
 from spmdc.frontends.jax.random_keys import restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
+
+register_rules()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ir.types import DTYPES
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.library import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Kind = Literal["value", "parameter", "result", "const", "function", "mesh", "axis"]

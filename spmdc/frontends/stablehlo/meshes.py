@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import sdy
 
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import MAX_DEVICES, AxisRef, Mesh
-from ir.spelling.shardings import parse_hlo, split_hlo_tuple
+from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple
 from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, operations, outermost, parsed, text_of
 from spmdc.frontends.stablehlo.hlo_words import named_mesh, on_all_devices, tiles_of
 from spmdc.frontends.stablehlo.locations import Locations

@@ -13,7 +13,8 @@ from ir.diagnostics import Span, error
 from ir.manual import free_part
 from ir.mesh import AxisRef, Mesh
 from ir.sharding import Sharding
-from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
+from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple
+from ir.spelling.shardings import parse_shardy, shardy_mesh_name
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import cast, entries, is_token, text_of
 from spmdc.frontends.stablehlo.hlo_words import ALL_DEVICES, in_shardys_words, manual_axes_of, on_all_devices, tiles_of

@@ -11,7 +11,7 @@ from ir.diagnostics import SpmdcError
 from ir.types import DTYPES
 from ir.verify.program import check
 from spmdc.frontends.spmd import format_source, parse, print_program
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.library import COMPOSITIONS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "language.md").read_text("utf-8")
 

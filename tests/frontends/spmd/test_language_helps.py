@@ -15,7 +15,7 @@ from lowering.reference import evaluate
 from spmdc.frontends.spmd import parse
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.foreign_names import ARGUMENTS, CALLS, EXPRESSIONS
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.library import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import lexer as tokens
 
 HELPS = [

@@ -16,15 +16,8 @@ from spelt_shardings import to_hlo, to_partition_spec, to_shardy
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh, merge_axes
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
-from ir.spelling.hlo_shardings import parse_hlo
-from ir.spelling.shardings import (
-    NestedInts,
-    assign_devices,
-    parse_sharding,
-    shardy_mesh_name,
-    split_hlo_tuple,
-    split_sharding,
-)
+from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple
+from ir.spelling.shardings import NestedInts, assign_devices, parse_sharding, shardy_mesh_name, split_sharding
 
 MESH = Mesh((("x", 4), ("y", 2)))
 CUBE = Mesh((("x", 2), ("y", 2), ("z", 2)))

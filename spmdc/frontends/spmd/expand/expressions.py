@@ -35,9 +35,9 @@ from spmdc.frontends.spmd.expand.op_calls import call_op
 from spmdc.frontends.spmd.expand.subscripts import subscript
 from spmdc.frontends.spmd.foreign_names import instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import Faults, Item, PoisonedError, Scope, expect_value, suggest
+from spmdc.frontends.spmd.library import COMPOSITIONS
 from spmdc.frontends.spmd.library.declare import expand_composition
 from spmdc.frontends.spmd.library.emitter import COMPARISONS, Emitter, Operand, default_dtype
-from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import nodes as s
 
 _MAX_DEPTH = 100

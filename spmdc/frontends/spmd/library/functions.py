@@ -13,13 +13,8 @@ from ir.diagnostics import error
 from ir.program import Attr, Value
 from ir.types import DType, TensorType, f32, pred, s32
 from spmdc.frontends.spmd.items import Item, Number, Several, check_type, expect_size, normal_dim
-from spmdc.frontends.spmd.library import einsum, windows
-from spmdc.frontends.spmd.library import random_numbers as randomness
-from spmdc.frontends.spmd.library import shapes as shaping
-from spmdc.frontends.spmd.library.declare import COMPOSITIONS, Ints, composition, declare
+from spmdc.frontends.spmd.library.declare import Ints, composition, declare
 from spmdc.frontends.spmd.library.emitter import Emitter, Operand
-
-__all__ = ["COMPOSITIONS", "einsum", "randomness", "shaping", "windows"]
 
 
 def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = None) -> tuple[int, ...]:
