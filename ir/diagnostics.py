@@ -111,7 +111,7 @@ _MAX_GIVEN = 80
 """The most characters of an argument that an error shows."""
 
 
-def unfit(what: str, given: object, help: str = "") -> SpmdcError:
+def unfit(what: str, given: object, help: str) -> SpmdcError:
     """The error (E601) for an argument of a Python function. `what` is a clause that says what it should be."""
     shown = f"the function {given.__name__}" if isinstance(given, FunctionType) else " ".join(repr(given).split())
     message = f"{what}, and not {shown if len(shown) <= _MAX_GIVEN else shown[:_MAX_GIVEN] + '…'}"

@@ -163,7 +163,7 @@ def _network_seconds(program: Program, dims: Sequence[NetworkDim], places: Seque
 
 
 def compile_for(
-    program: Program, target: str, donate: Sequence[int] = (), placed: tuple[int, ...] | None = None
+    program: Program, target: str, donate: Sequence[int], placed: tuple[int, ...] | None
 ) -> CompiledProgram:
     """The SPMD program as compiled for a target: TPUs, which need not exist, as tpu-v3:4x4, or the host's "cpu".
     Results reuse the memory of the arguments at positions `donate`. The mesh is laid out as `placed` (`order_of`).

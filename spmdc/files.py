@@ -40,7 +40,7 @@ def read_all(file: IO[bytes], name: str, most: float | None = None) -> bytes:
     return b"".join(parts)
 
 
-def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError:
+def unreadable(path: str | Path, problem: OSError, help: str) -> SpmdcError:
     """The error (E005) for a file that cannot be read. If it does not exist, files with similar names replace `help`;
     without either, the help is what the system's error calls for."""
     message = f"cannot read {path}: {problem.strerror or problem}"

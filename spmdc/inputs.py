@@ -9,7 +9,7 @@ from ir.types import Array, TensorType
 from spmdc.arguments import program_of, require_seed
 
 
-def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
+def random_inputs(program: Program, seed: int, integers: bool = False) -> tuple[Array, ...]:
     """An array for each parameter of the entry, with its global shape.
 
     Floats are normal with a scale of 1/sqrt(last dim but one), like initial weights. With `integers` they are integers

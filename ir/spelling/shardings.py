@@ -64,7 +64,7 @@ def _axis(name: str, mesh: Mesh, span: Span | None) -> AxisRef:
 # JAX
 
 
-def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
+def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None) -> Sharding:
     """`P("x", None, ("y", "z"), unreduced={"w"})`. Dims without an entry are unsplit; `P.UNCONSTRAINED` is an open dim.
     As extensions of JAX's notation, a tuple of axes may be closed, and a part of an axis is written `"x:(1)2"`."""
     scanner = Cursor(text, "a PartitionSpec", span, help='write it as JAX does: P("x", None, ("y", "z"))')
@@ -128,7 +128,7 @@ def _partition_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
 # Shardy
 
 
-def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
+def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None) -> Sharding:
     """`#sdy.sharding<@mesh, [{"x"}, {?}, {"y":(1)2, ?}p1], replicated={"z"}, unreduced={"w"}>`.
 
     The mesh's name is not compared with `mesh`: `shardy_mesh_name` returns the name of the mesh to pass. A mesh that

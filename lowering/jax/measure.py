@@ -58,7 +58,7 @@ class MeasuredDevices:
     collectives: tuple[MeasuredCollective, ...]
 
 
-def measure(count: int | None = None) -> MeasuredDevices:
+def measure(count: int | None) -> MeasuredDevices:
     """Measures `count` devices, by default all of jax's default platform, or eight of a host's CPU. Raises SpmdcError
     (E502, E503) if there are fewer."""
     if count is None:

@@ -58,7 +58,7 @@ def indices_of(program: Program, axes: ProgramAxes) -> Mapping[Value, Value]:
     return index_of
 
 
-def places_of(program: Program, index_of: Mapping[Value, Value], unwritten: Set[Op] = frozenset()) -> Places:
+def places_of(program: Program, index_of: Mapping[Value, Value], unwritten: Set[Op]) -> Places:
     """The numbers of chains. Uses by ops that are `unwritten` do not count."""
     uses = uses_of(program)
     made = ((v, _made(uses, v, unwritten)) for v in index_of)

@@ -68,7 +68,7 @@ def devices_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) 
     return [found[i] for i in order_of(target, mesh, placed)]
 
 
-def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) -> list[int]:
+def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None) -> list[int]:
     """The target's device for each device id of the mesh. If the mesh has no ids and takes all devices, several axes
     are laid out as `placed`, which has for each position of the mesh the number of a device, row-major in x, y, z and
     the core of a chip. Otherwise, and without it, JAX lays them out: one axis along a ring; several along the same
@@ -94,7 +94,7 @@ def order_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) ->
     return [position[device.id] for device in laid.flat]
 
 
-def places_of(target: Target, mesh: Mesh, placed: Sequence[int] | None = None) -> list[tuple[int, ...]]:
+def places_of(target: Target, mesh: Mesh, placed: Sequence[int] | None) -> list[tuple[int, ...]]:
     """The position in the target of the device at each position of the mesh: x, y and z of its chip, and the core."""
     found: Any = topology_devices(target)
     order = order_of(target, mesh, placed)

@@ -30,7 +30,6 @@ class Version:
     far as JAX knows. Values without an entry do not vary."""
 
     function: Function
-    params: tuple[AtomSet, ...]
     varying: Mapping[Value, AtomSet]
 
 
@@ -67,7 +66,7 @@ class Versions:
         found = self._found.get(key)
         if found is None:
             varying = _Analysis(self, self.axes, function, params).run() if self.axes is not None else {}
-            found = self._found[key] = Version(function, params, varying)
+            found = self._found[key] = Version(function, varying)
         return found
 
     def results(self, op: Op, operands: tuple[AtomSet, ...]) -> list[AtomSet]:

@@ -56,7 +56,7 @@ class _Step:
     spared: frozenset[Value] = frozenset()
 
 
-def peak_of(program: Program, kernels: Kernels | None = None, fuse: Fuse | None = None) -> Peak:
+def peak_of(program: Program, kernels: Kernels | None, fuse: Fuse | None = None) -> Peak:
     """The peak of an SPMD program whose kernels are as `kernels` describes. `fuse` may hold fusions that were found
     before."""
     return _Buffers(program, kernels, fuse or fusing(kernels)).region(program.main.body, program.main.params)

@@ -177,7 +177,7 @@ def seconds_of(
 
 
 def running(
-    machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None = None
+    machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None
 ) -> Iterator[tuple[Op, float, float]]:
     """When each of the ops begins, in seconds from the beginning of the first, and how long it takes, as in
     `seconds_of`."""

@@ -26,7 +26,7 @@ _MOST_OPS = 3_000
 
 
 @uncollected()
-def page_of(facts: Facts, comparison: object = None, other: tuple[str, Plan] | None = None) -> str:
+def page_of(facts: Facts, comparison: object, other: tuple[str, Plan] | None) -> str:
     """The page about a program: with a `comparison`, from `spmdc.compare`, beside XLA's result; with an `other` plan
     and its name, beside that plan. Raises SpmdcError if the program cannot be partitioned."""
     cost, machine = facts.cost, Machine.of(facts.plan.options.machine)

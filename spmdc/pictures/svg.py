@@ -21,7 +21,7 @@ _LEFT, _TOP, _GAP, _LINE = 64, 40, 24, 14
 FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11"'
 
 
-def picture(placement: Placement, title: str = "") -> str:
+def picture(placement: Placement, title: str) -> str:
     """The tensor and the mesh beside it, as one SVG element. Of many blocks or devices the first and last are drawn."""
     plane = Plane.of(placement)
     panels, hidden = panels_shown(plane)

@@ -93,7 +93,7 @@ def cost_of(program: Program, machine: Machine, by: By = "line", source: Program
     return costs_of(program, machine, (by,), source)[by]
 
 
-def costs_of(program: Program, machine: Machine, bys: Sequence[By], source: Program | None = None) -> dict[By, Cost]:
+def costs_of(program: Program, machine: Machine, bys: Sequence[By], source: Program | None) -> dict[By, Cost]:
     """The cost, grouped in each of these ways."""
     found = roofline(program, machine)
     return {by: _cost(found, program, machine, grouping(program, by, source or program)) for by in bys}

@@ -35,7 +35,6 @@ class Phrase:
     """A text in a language, and in English."""
 
     locale: str
-    kind: str
     source: str
     target: str
 
@@ -95,7 +94,7 @@ def cldr_phrases(locales: Sequence[str], kinds: Sequence[str]) -> tuple[Phrase, 
     (E606) for a named locale without phrases."""
     found: list[Phrase] = []
     for locale in locales or locale_names():
-        own = [Phrase(locale, kind, *pair) for kind in kinds or KINDS for pair in phrases_of(locale, kind)]
+        own = [Phrase(locale, *pair) for kind in kinds or KINDS for pair in phrases_of(locale, kind)]
         if locales and not own:
             raise error("E606", f"the locale {locale} has no {' and no '.join(kinds or KINDS)} that are not English",
                         help="other kinds, or without this locale")  # fmt: skip
@@ -116,7 +115,7 @@ def read_phrases(path: Path) -> tuple[Phrase, ...]:
         line = line.removesuffix("\r")
         fields = line.split("\t")
         if len(fields) == 3 and all(fields):
-            found.append(Phrase(fields[0], "", fields[1], fields[2]))
+            found.append(Phrase(*fields))
         elif line:
             span = Span(source, number, 1, number, len(line) + 1)
             help = "such as: de<tab>Januar<tab>January"

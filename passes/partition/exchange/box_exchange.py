@@ -161,7 +161,7 @@ def _at_constant_places(b: RegionBuilder, request: Request, boxes: Boxes) -> tup
     return request, boxes
 
 
-def cut(b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None = None) -> Value:
+def cut(b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None) -> Value:
     """Each device's box of a dim that all devices along `axes` have whole. All elements of the box are wanted."""
     n, place = x.shape[dim], position(b, axes) * box.step + box.start
     low, high = (min(max(0, beyond), box.size) for beyond in (-place.low, place.high + box.size - n))

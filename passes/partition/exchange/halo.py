@@ -159,8 +159,9 @@ def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: int, receivers: int) -> HaloWindow:
-    """How a device gets the elements of a dim that are `dilation` apart (GShard, section A.4, Figure 13).
+def halo_of_reads(dim: int, seen: WindowReads, dilation: int, end: int, receivers: int) -> HaloWindow:
+    """How a device gets the elements of a dim, of the first operand, that are `dilation` apart (GShard, section A.4,
+    Figure 13).
 
     If all boxes begin at the same distance from a wanted element, the op itself adds the holes, after a padding that is
     the same on all devices. Otherwise the holes are added before the op.
@@ -169,9 +170,9 @@ def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: i
     parts = seen.parts(dilation, end, receivers)
     part = parts[0]
     if len(parts) > 1 or part.size == 0 or part.step % part.every:
-        return HaloWindow(whole_or_spread(operand, dim, box, parts, dilation))
+        return HaloWindow(whole_or_spread(0, dim, box, parts, dilation))
     low, count = part.start - box.start, -(-part.size // part.every)
-    return HaloWindow(Halo(operand, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
+    return HaloWindow(Halo(0, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
 
 
 def window_halo(dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
@@ -179,4 +180,4 @@ def window_halo(dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
     size = shard_size(n, axes)
     seen = WindowReads(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
     end = window.stride * (n - 1) - window.low + window.extent
-    return halo_window(0, dim, seen, window.base_dilation, end, receivers_of(n, axes))
+    return halo_of_reads(dim, seen, window.base_dilation, end, receivers_of(n, axes))

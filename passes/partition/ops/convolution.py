@@ -15,7 +15,7 @@ from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import TensorType, f32, s32
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import Halo, HaloWindow, WindowReads, halo_window, receivers_of, window_halo
+from passes.partition.exchange.halo import Halo, HaloWindow, WindowReads, halo_of_reads, receivers_of, window_halo
 from passes.partition.ops.window import empty_result, local_settings, zero
 from passes.partition.registry import partitions
 from passes.partition.shards import shard_index, splat
@@ -41,7 +41,7 @@ def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
         start, step = start + (window.size - size) * window.dilation, -step
     seen = WindowReads(start, step, window.dilation, size, window.stride, count)
     end = window.stride * (count - 1) - window.low + window.extent
-    return halo_window(0, dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
+    return halo_of_reads(dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
 
 
 def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:

@@ -49,7 +49,7 @@ class _Checker:
         self.open: set[Value] = set()
         """The values without a sharding, for which only that is an error."""
 
-    def add(self, where: Op | Value | Result, message: str, help: str = "", notes: Sequence[str] = ()) -> None:
+    def add(self, where: Op | Value | Result, message: str, help: str, notes: Sequence[str] = ()) -> None:
         """Adds an error. An op that was read from a text has the line that it was planned for; its results have those
         of the text."""
         place = where.results[0] if isinstance(where, Op) and where.results else where

@@ -57,7 +57,7 @@ class Draft:
         attrs: Mapping[str, Attr],
         *,
         span: Span | None,
-        cause: Cause | None = None,
+        cause: Cause | None,
         regions: tuple[Region, ...] = (),
         strategy: str = "",
         seconds: float = 0.0,

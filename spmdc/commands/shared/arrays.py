@@ -8,7 +8,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from tokenize import TokenError
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ from lowering.inputs import misfits
 from spmdc.files import unreadable, write_whole
 
 
-def read_inputs(
-    params: Sequence[Value], given: Sequence[str], otherwise: Mapping[str, Array] = MappingProxyType({})
-) -> tuple[Array, ...]:
+def read_inputs(params: Sequence[Value], given: Sequence[str], otherwise: Mapping[str, Array]) -> tuple[Array, ...]:
     """The arrays for these parameters, from `inputs.npz` and `name=file.npy`; those that are missing there from
     `otherwise`.
 

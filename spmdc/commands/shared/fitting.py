@@ -79,7 +79,7 @@ def fold_text(text: str, width: int) -> Iterator[str]:
                                  drop_whitespace=True) if len(line) > width else [line]  # fmt: skip
 
 
-def table_lines(table: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
+def table_lines(table: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
     """The lines of a table in its full width; the columns numbered in `right` are numbers and are flush right."""
     template = _template(_widths(table), right)
     for row in table:

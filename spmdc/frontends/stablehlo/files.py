@@ -72,7 +72,7 @@ _GROUPS = "write device_ids=([2,4]T(1,0)) or a list of each device once, and nam
 
 
 @uncollected()
-def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
+def from_mlir(text: str | bytes, name: str) -> Program:
     """The program of a StableHLO module in text or bytecode. Raises SpmdcError, E701 if it is not MLIR."""
     source = Source(name, text if isinstance(text, str) else None)
     if isinstance(text, str):
@@ -84,7 +84,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 
 
 @uncollected()
-def from_hlo(text: str, name: str = "<hlo>") -> Program:
+def from_hlo(text: str, name: str) -> Program:
     """The program of a module in HLO text, with values named as its instructions. Raises SpmdcError, E701 if it is not
     HLO."""
     source = Source(name, text)

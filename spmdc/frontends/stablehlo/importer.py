@@ -69,7 +69,7 @@ class Settings:
     """Converts CHLO ops to StableHLO ops; for a user's module in a separate process."""
 
 
-def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
+def import_module(module: mlir.Module, locations: Locations, settings: Settings) -> Program:
     """The program of a StableHLO module, whose context is entered, verified and simplified. Raises SpmdcError with all
     errors."""
     try:

@@ -11,7 +11,7 @@ _PATH_PART = re.compile(r"\[['\"](\w+)['\"]\]|\.(\w+)|\[(\d+)\]|^(\w+)", re.ASCI
 _UNSAFE = re.compile(r"\W+", re.ASCII)
 
 
-def identifier(name: str, default: str = "value") -> str:
+def identifier(name: str, default: str) -> str:
     """The name with invalid characters replaced by underscores."""
     if is_name(name):
         return name

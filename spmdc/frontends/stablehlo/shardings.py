@@ -174,7 +174,7 @@ class Shardings:
         return {a for a in sharding.mesh.whole_axes() if a not in manual}
 
     def constraint(
-        self, op: mlir.Operation, type: TensorType, span: Span | None, manual: frozenset[str] = frozenset()
+        self, op: mlir.Operation, type: TensorType, span: Span | None, manual: frozenset[str]
     ) -> Sharding | None:
         """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open.
 

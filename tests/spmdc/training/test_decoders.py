@@ -46,7 +46,7 @@ def test_a_decoder_says_what_is_said_symbol_by_symbol(tmp_path: Path) -> None:
     run = run_of(written(tmp_path, f'{config}\n[translate]\nprogram = "greedy.spmd"\n', TRAINED))
     state = run.train(lambda record: None)
     _log_has_what_is_held_out(run, state)
-    phrases = [*run.feed.trained.phrases, *run.feed.held_out, Phrase("de", "", "ein zu langer Text", "long")]
+    phrases = [*run.feed.trained.phrases, *run.feed.held_out, Phrase("de", "ein zu langer Text", "long")]
     found = translate(run.trainer, state, run.feed, phrases, run.decoder)
     assert found == translate(run.trainer, state, run.feed, phrases[:-1], None)
     assert len({t.said for t in found}) > 1
@@ -102,7 +102,7 @@ def test_what_a_decoder_says_has_the_type_of_what_it_is_asked(kind: str, value: 
 
 def test_languages_are_scored_and_drawn_in_the_order_of_their_sizes() -> None:
     said = [("de", "January", "January"), ("de", "March", "Marsh"), ("fr", "June", "June"), ("nl", "May", "")]
-    found = [Translation(Phrase(locale, "", "", target), text) for locale, target, text in said]
+    found = [Translation(Phrase(locale, "", target), text) for locale, target, text in said]
     scores = scores_of(found, {"fr": 30, "de": 7})
     assert [(s.language, s.trained, s.translated, s.right) for s in scores] == [
         ("fr", 30, 1, 1), ("de", 7, 2, 1), ("nl", 0, 1, 0),
@@ -116,7 +116,7 @@ def test_languages_are_scored_and_drawn_in_the_order_of_their_sizes() -> None:
 
 
 def test_a_text_stays_in_its_cell_and_in_a_picture() -> None:
-    translation = Translation(Phrase("a<b\x01", "", "été\u00a0\u200c", "May"), "M\ta\r\ny\u2028\\")
+    translation = Translation(Phrase("a<b\x01", "été\u00a0\u200c", "May"), "M\ta\r\ny\u2028\\")
     assert translation.cells() == [r"a<b\x01", "été\u00a0\u200c", "May", "M\\ta\\r\\ny\\u2028\\"]
     score = scores_of([translation], {})[0]
     assert score.cells()[0] == r"a<b\x01"

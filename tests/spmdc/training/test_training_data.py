@@ -60,7 +60,7 @@ def test_symbols_of_a_text_are_its_bytes(text: str) -> None:
 
 
 def test_both_texts_and_the_language_are_one_sequence_for_a_model_without_an_encoder() -> None:
-    phrase = Phrase("de", "months", "Mai", "May")
+    phrase = Phrase("de", "Mai", "May")
     assert source_symbols(phrase) == [*encoded("de"), SEPARATOR, *encoded("Mai"), END]
     wanted = [BEGIN, *encoded("de"), SEPARATOR, *encoded("Mai"), SEPARATOR, *encoded("May"), END]
     assert joined_symbols(phrase) == wanted
@@ -166,5 +166,5 @@ def test_texts_are_said_symbol_by_symbol_behind_what_was_said(inputs: str, tmp_p
 
 
 def test_what_is_shown_of_many_languages_has_some_of_each() -> None:
-    phrases = [Phrase(locale, "", text, text) for locale, text in ("a1", "a2", "a3", "b4", "c5", "c6")]
+    phrases = [Phrase(locale, text, text) for locale, text in ("a1", "a2", "a3", "b4", "c5", "c6")]
     assert "".join(phrase.source for phrase in in_turn(phrases)) == "145263"

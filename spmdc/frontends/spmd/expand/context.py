@@ -43,7 +43,6 @@ class Signature:
     name: str
     params: tuple[ParamSpec, ...]
     results: tuple[Result, ...]
-    span: Span
     faulty_results: frozenset[int] = frozenset()
     """The positions of the results whose types have errors, which are reported."""
     results_known: bool = True

@@ -33,7 +33,7 @@ ENTRY = "main"
 
 
 def expand(
-    module: s.Module, source: Source, defines: Mapping[str, float], found: Diagnostics, bound: Bound | None = None
+    module: s.Module, source: Source, defines: Mapping[str, float], found: Diagnostics, bound: Bound | None
 ) -> Program | None:
     """The program, or None if there are errors, which are added to `found`. The bindings of names are added to
     `bound`."""
@@ -179,7 +179,6 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
         item.name,
         tuple(replace(p, faulty=p.faulty or p.name in twice) for p in specs),
         tuple(Result(name, out.type, out.sharding, out.of, out.span) for name, out in zip(names, outs, strict=True)),
-        item.name_span,
         frozenset(i for i, out in enumerate(outs) if out.faulty),
         results is not None,
     )

@@ -111,7 +111,7 @@ class Emitter:
         """A tensor in the precision of arithmetic: floats are converted to the program's."""
         return self.convert(x, self.precision) if self.precision is not None and x.dtype.is_float else x
 
-    def all_computed(self, operands: Sequence[Operand], *, compared: bool = False) -> Sequence[Operand]:
+    def all_computed(self, operands: Sequence[Operand], *, compared: bool) -> Sequence[Operand]:
         """Operands in the precision of arithmetic. Tensors of one type that are compared are not converted."""
         if compared and len({v.dtype for v in operands if isinstance(v, Value)}) < 2:
             return operands

@@ -17,7 +17,7 @@ from spmdc.frontends.spmd.library.declare import Ints, composition, declare
 from spmdc.frontends.spmd.library.emitter import Emitter, Operand
 
 
-def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = None) -> tuple[int, ...]:
+def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None) -> tuple[int, ...]:
     """The specified dims, counted from 0; all dims if none are specified."""
     if dim is not None:
         dims = (dim,) if dims is None else (*dims, dim)

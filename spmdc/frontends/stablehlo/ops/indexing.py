@@ -133,7 +133,7 @@ def _scatter_any(
 ) -> list[Value]:
     """A scatter with any body: elements are read, combined, and written back, all at once if no two updates have the
     same element."""
-    if not attrs["unique_indices"] and len(operands) == 1 and _reads_only(op.regions[0], 0):
+    if not attrs["unique_indices"] and len(operands) == 1 and _ignores_the_update(op.regions[0]):
         return [_applied(op, scope, operands[0], indices, updates[0], attrs)]
     function = body_function(op, scope, op.regions[0], "update", [v.dtype for v in (*operands, *updates)])
     if not attrs["unique_indices"]:
@@ -149,10 +149,9 @@ def _scatter_any(
     ]
 
 
-def _reads_only(region: mlir.Region, argument: int) -> bool:
-    """Whether the region's ops use no argument but that one."""
-    block = region.blocks[0]
-    others = [a for i, a in enumerate(block.arguments) if i != argument]
+def _ignores_the_update(region: mlir.Region) -> bool:
+    """Whether the region's ops use no argument but the first: the element."""
+    _, *others = region.blocks[0].arguments
     return not any(True for a in others for _ in a.uses)
 
 
