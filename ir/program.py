@@ -8,7 +8,7 @@ of its entry has the type and sharding of the global tensor that it is a shard o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -207,6 +207,16 @@ def callees_first(program: Program) -> list[Function]:
         else:
             order.setdefault(stack.pop())
     return [program.functions[name] for name in order]
+
+
+def functions_with(program: Program, has: Callable[[Op, Collection[str]], bool]) -> frozenset[str]:
+    """The functions with an op, in whatever region, that `has` accepts. It is given those of them that are known, which
+    include all that the op may run."""
+    found: set[str] = set()
+    for function in callees_first(program):
+        if any(has(op, found) for op in walk(function.body)):
+            found.add(function.name)
+    return frozenset(found)
 
 
 def walk(region: Region) -> Sequence[Op]:

@@ -64,15 +64,23 @@ def pieces_of(value: Value, makers: Mapping[Value, Op]) -> Pieces | None:
         dim = int_attr(op.attrs, "dim")
         values = tuple([None if holds_nothing(makers.get(v)) else v for v in op.operands])
         return Pieces(dim, tuple([v.shape[dim] for v in op.operands]), values)
-    if op.name != "pad" or not holds_nothing(makers.get(op.operands[1])) or any(ints_attr(op.attrs, "interior")):
+    if op.name != "pad" or not holds_nothing(makers.get(op.operands[1])):
         return None
-    edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
-    dims = [d for d, edge in enumerate(edges) if any(edge)]
-    if len(dims) != 1 or min(edges[dims[0]]) < 0:
+    padded = padded_dim(op)
+    if padded is None:
         return None
-    (dim,), (low, high), x = dims, edges[dims[0]], op.operands[0]
+    (dim, low, high), x = padded, op.operands[0]
     pieces = [(size, v) for size, v in ((low, None), (x.shape[dim], x), (high, None)) if size]
     return Pieces(dim, tuple([size for size, _ in pieces]), tuple([v for _, v in pieces]))
+
+
+def padded_dim(op: Op) -> tuple[int, int, int] | None:
+    """The only dim that a pad makes longer, and by how much before and behind; None if it does anything else."""
+    edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
+    dims = [d for d, edge in enumerate(edges) if any(edge)]
+    if len(dims) != 1 or min(edges[dims[0]]) < 0 or any(ints_attr(op.attrs, "interior")):
+        return None
+    return dims[0], *edges[dims[0]]
 
 
 class Shift(NamedTuple):

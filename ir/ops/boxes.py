@@ -215,8 +215,7 @@ class Boxes:
         chosen = self.row((self,), devices).chosen
         which, low, high = self._needed(chosen, devices)
         i = chosen[which]
-        begin = (self.phase + self.every * low) // self.chunk
-        touched = int((self._last(high) - begin).max(initial=-1)) + 1
+        begin, touched = self._shards(low, high)
         edges = [low, high, *(np.minimum(self.number(self.chunk * (begin + t)), high) for t in range(1, touched))]
         places = np.unique(np.concatenate([edge - self.number(self.start + self.step * i) for edge in edges]))
         return tuple(int(place) for place in places if 0 < place < self.count)
@@ -249,8 +248,7 @@ class Boxes:
         elements."""
         which, low, high = self._needed(chosen, devices)
         i = chosen[which]
-        begin = (self.phase + self.every * low) // self.chunk
-        touched = int((self._last(high) - begin).max(initial=-1)) + 1
+        begin, touched = self._shards(low, high)
         found: list[tuple[Positions, Positions, Positions]] = []
         for j in (begin + t for t in range(touched)):
             moved = np.minimum(high, self.number(np.minimum(self.chunk * (j + 1), self.n)))
@@ -273,6 +271,12 @@ class Boxes:
     def _box(self, first: Any) -> tuple[Any, Any]:
         """The range [low, high) of wanted elements in a box that begins at `first`; empty if low >= high."""
         return np.maximum(self.number(first), 0), np.minimum(self.number(first + self.size), self.number(self.n))
+
+    def _shards(self, low: Any, high: Any) -> tuple[Any, int]:
+        """For boxes as returned by `_box`: the first shard that each has elements of, and of how many shards in a row
+        any has."""
+        begin = (self.phase + self.every * low) // self.chunk
+        return begin, int((self._last(high) - begin).max(initial=-1)) + 1
 
     def _count(self, devices: int) -> int:
         """The number of devices that may need something."""
@@ -326,13 +330,6 @@ class Round:
         exist = (i >= 0) & (i < self.devices) & (j >= 0) & (j < self.devices)
         meet = boxes.source_of(i, self.number) == j if boxes.by_receiver else boxes.receiver_of(j, self.number) == i
         return exist & meet & (i != j) & (boxes.overlap(i, j) > 0)
-
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """(source, receiver) of each transfer."""
-        receivers = np.arange(self.devices, dtype=np.int64)
-        sources = self.sources(receivers)
-        some = sources >= 0
-        return tuple(zip(sources[some].tolist(), receivers[some].tolist(), strict=True))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Round):

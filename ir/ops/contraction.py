@@ -28,15 +28,17 @@ def free_dims(rank: int, *taken: Sequence[int]) -> tuple[int, ...]:
     return tuple(d for d in range(rank) if d not in used)
 
 
-def check_sums(operands: DType, result: DType | None) -> None:
-    """Raises TypeRuleError if products of such elements are not summed in that type."""
+def dtype_of_sums(operands: DType, attrs: Attrs) -> DType:
+    """The element type in which products are summed: that of the operands, unless an attribute specifies another.
+    Raises TypeRuleError if products of such elements are not summed in it."""
+    result = attrs.get("dtype") or operands
+    assert isinstance(result, DType)
     for dtype in (operands, result):
-        if dtype is not None and not dtype.has_zero:
+        if not dtype.has_zero:
             raise no_sums(dtype)
-    if result is None:
-        return
     if result.is_complex != operands.is_complex or (result.is_integer and not operands.is_integer):
         raise TypeRuleError(f"products of {operands} are not summed as {result}", "convert the operands, or the result")
+    return result
 
 
 def _infer(types: Types, attrs: Attrs) -> Types:
@@ -62,10 +64,7 @@ def _infer(types: Types, attrs: Attrs) -> Types:
         *(lhs.shape[d] for d in free_dims(lhs.rank, lb, lc)),
         *(rhs.shape[d] for d in free_dims(rhs.rank, rb, rc)),
     )
-    dtype = attrs.get("dtype")
-    assert dtype is None or isinstance(dtype, DType)
-    check_sums(lhs.dtype, dtype)
-    return (TensorType(shape, dtype or lhs.dtype),)
+    return (TensorType(shape, dtype_of_sums(lhs.dtype, attrs)),)
 
 
 def _factors(op: Op) -> FactorRule:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.ops.contraction import check_sums
+from ir.ops.contraction import dtype_of_sums
 from ir.ops.declaration import (
     AttrDef,
     Attrs,
@@ -25,7 +25,7 @@ from ir.ops.declaration import (
 from ir.ops.rule_helpers import Factors, check_dim, check_dims, int_attr, ints_attr
 from ir.ops.window import Window, windowed_sizes, windows
 from ir.program import Op
-from ir.types import DType, TensorType, pred
+from ir.types import TensorType, pred
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,7 @@ def _infer(types: Types, attrs: Attrs) -> Types:
         *windowed_sizes([lhs.shape[d] for d in dims.lhs_spatial], given),
     )
     placed = dict(zip(dims.out, sizes, strict=True))
-    dtype = attrs.get("dtype")
-    assert dtype is None or isinstance(dtype, DType)
-    check_sums(lhs.dtype, dtype)
-    return (TensorType(tuple(placed[d] for d in range(len(sizes))), dtype or lhs.dtype),)
+    return (TensorType(tuple(placed[d] for d in range(len(sizes))), dtype_of_sums(lhs.dtype, attrs)),)
 
 
 def _checked_dims(lhs: TensorType, rhs: TensorType, attrs: Attrs) -> ConvolutionDims:

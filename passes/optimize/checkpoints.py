@@ -14,7 +14,7 @@ from ir.builder import Names
 from ir.closure import reached
 from ir.ops import OPS
 from ir.ops.control import is_call, is_loop
-from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, walk
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, functions_with, used_inside, walk
 from passes.cost.model import trips_of
 from passes.rewrite import with_parts
 
@@ -32,11 +32,11 @@ class Block:
 def blocks_of(program: Program) -> list[Block]:
     """The blocks that are no checkpoints yet, those with the most bytes to keep first. Blocks that call the host are
     left out: the effect of a callback must happen once."""
-    made, hosts = _bytes_made(program), _calling_the_host(program)
+    made, hosts = _bytes_made(program), functions_with(program, _calls_the_host)
     found: list[Block] = []
     calls: dict[str, list[Op]] = {}
     for op in itertools.chain(*(_outside_checkpoints(f.body) for f in program.functions.values())):
-        if _calls_the_host([op, *itertools.chain(*map(walk, op.regions))], hosts):
+        if any(_calls_the_host(each, hosts) for each in (op, *itertools.chain(*map(walk, op.regions)))):
             continue
         if is_call(op):
             calls.setdefault(callee_of(op) or "", []).append(op)
@@ -129,17 +129,8 @@ def _outside_checkpoints(region: Region) -> Iterator[Op]:
                 yield from _outside_checkpoints(inner)
 
 
-def _calling_the_host(program: Program) -> frozenset[str]:
-    """The functions that call the host, directly or in a callee."""
-    found: set[str] = set()
-    for function in callees_first(program):
-        if _calls_the_host(walk(function.body), found):
-            found.add(function.name)
-    return frozenset(found)
-
-
-def _calls_the_host(ops: Iterable[Op], functions: Collection[str]) -> bool:
-    return any(OPS[op.name].family == "host" or callee_of(op) in functions for op in ops)
+def _calls_the_host(op: Op, functions: Collection[str]) -> bool:
+    return OPS[op.name].family == "host" or callee_of(op) in functions
 
 
 def _bytes_made(program: Program) -> Mapping[str, int]:

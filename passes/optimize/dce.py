@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from ir.dataflow import uses_within
 from ir.ops import OPS
 from ir.ops.control import is_call, is_choice, is_loop
-from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, functions_with, walk
 from passes.rewrite import map_program, with_parts
 
 
@@ -18,7 +18,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
 
     With `annotated`, ops with an annotated result are kept: before propagation, other values may depend on it.
     """
-    awaiting = _functions_that_await(program)
+    awaiting = functions_with(program, _awaits)
     if annotated:
         bodies = {n: live_region(f.body, annotated=True, awaiting=awaiting) for n, f in program.functions.items()}
         return with_parts(program, functions={n: with_parts(f, body=bodies[n]) for n, f in program.functions.items()})
@@ -63,14 +63,6 @@ def live_region(region: Region, *, annotated: bool = False, awaiting: Collection
     something; if that is None, any may. Takes time linear in its ops, however deep loops are nested, and however they
     permute the values that they carry."""
     return _Live(region, annotated, awaiting).part_of(region)
-
-
-def _functions_that_await(program: Program) -> Collection[str]:
-    found: set[str] = set()
-    for function in callees_first(program):
-        if any(_awaits(op, found) for op in walk(function.body)):
-            found.add(function.name)
-    return found
 
 
 def _awaits(op: Op, awaiting: Collection[str] | None) -> bool:

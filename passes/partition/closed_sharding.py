@@ -212,7 +212,7 @@ def local_bytes(shape: Sequence[int], itemsize: float, sharding: ClosedSharding)
 
 def bytes_of(value: Value, sharding: ClosedSharding) -> int:
     """The size of a shard of a value."""
-    return math.ceil(value.dtype.nbytes * math.prod(sharding.local_shape(value.shape)))
+    return local_bytes(value.shape, value.dtype.nbytes, sharding)
 
 
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:

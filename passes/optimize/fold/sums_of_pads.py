@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Value
 from ir.registry import Registry
+from passes.joined_parts import padded_dim
 from passes.optimize.fold.rewriter import Rewriter
 
 
@@ -86,11 +87,11 @@ _ROWS: Registry[Callable[[Rewriter, Op], _Row | None]] = Registry()
 @_ROWS.of("pad")
 def _of_padded(r: Rewriter, op: Op) -> _Row | None:
     x, fill = op.operands
-    edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
-    dims = [d for d, edge in enumerate(edges) if any(edge)]
-    if len(dims) != 1 or min(edges[dims[0]]) < 0 or any(ints_attr(op.attrs, "interior")) or not _is_zero(r, fill):
+    padded = padded_dim(op)
+    if padded is None or not _is_zero(r, fill):
         return None
-    return _Row(dims[0], (_Piece(edges[dims[0]][0], x),))
+    dim, low, _ = padded
+    return _Row(dim, (_Piece(low, x),))
 
 
 @_ROWS.of("concatenate")

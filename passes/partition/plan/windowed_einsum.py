@@ -8,7 +8,6 @@ its current part (GShard, section 3.3.2 and Figure 4c; a relative of Cannon's al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.machine import Machine
 from passes.cost.model import arithmetic_seconds, communication_seconds, loop_seconds, memory_seconds, messages_seconds
-from passes.partition.closed_sharding import ClosedSharding, bytes_of
+from passes.partition.closed_sharding import ClosedSharding, bytes_of, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import ClosedShardings, WindowedEinsum
@@ -124,7 +123,7 @@ def windowed_cost(
             touched.append(bytes_of(value, sharding))
     result, sharding = op.result, shardings[1][0]
     if adds_up(rule, windowed):
-        sums = math.ceil(math.prod(sharding.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
+        sums = local_bytes(result.shape, sum_dtype(result.dtype).nbytes, sharding)
         touched.append(3 * sums)
         buffers += sums if sum_dtype(result.dtype) == result.dtype else 2 * sums
         if windowed.rotating is None:

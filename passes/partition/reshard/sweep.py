@@ -158,8 +158,7 @@ class _Sweep:
         """Takes a step along axes at any digits, between padded shards."""
         self._retile(self.ends.source.extents)
         after = after.with_extents(self.ends.source.extents)
-        step = Strided(kind, axes, self.now, after, reduction)
-        self._take(step, after, step.cost_of(self.machine, self._bytes(self.now), self._bytes(after)))
+        self._take_whole(Strided(kind, axes, self.now, after, reduction), after)
 
     def _retile(self, extents: tuple[int, ...]) -> None:
         after = self.now.with_extents(extents)
@@ -245,7 +244,11 @@ class _Sweep:
         if any(self.goal.get(place, axis) != axis for axis, place in places.items()):
             self._change_owners()
             return
-        self._all_to_all({a: p for a, p in self.wanted.items() if a in places and places[a] != p})
+        self._all_to_all(self._elsewhere(places))
+
+    def _elsewhere(self, places: Mapping[AxisRef, DigitRef]) -> dict[AxisRef, DigitRef]:
+        """The axes at these digits that are wanted at others, and at which."""
+        return {a: p for a, p in self.wanted.items() if a in places and places[a] != p}
 
     def _all_to_all(self, moving: dict[AxisRef, DigitRef]) -> None:
         if not moving:
@@ -264,9 +267,7 @@ class _Sweep:
         """Gives digits that are split now and in the end their final axes, and other digits the remaining axes, first
         those that are to move on."""
         after = self.now.with_axes(dict(self._new_owners()))
-        places = after.places
-        moving = {a: p for a, p in self.wanted.items() if a in places and places[a] != p}
-        rotating: dict[AxisRef, DigitRef] = {}
+        moving, rotating = self._elsewhere(after.places), dict[AxisRef, DigitRef]()
         for axis, place in moving.items():
             if axes_size((*rotating, axis)) <= self.rounds:
                 rotating[axis] = place

@@ -400,22 +400,17 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]
-    if open_brackets and tokens[open_brackets[-1]].text == wanted:
+    if any(tokens[opened].text == wanted for opened in reversed(open_brackets)):
+        while tokens[open_brackets[-1]].text != wanted:
+            unclosed(open_brackets.pop())
         result.partner[open_brackets.pop()] = index
         return
-    if _is_mistyped(tokens, open_brackets, token):
+    if open_brackets and _is_mistyped(tokens[open_brackets[-1]], token):
         opened = open_brackets.pop()
         result.partner[opened] = index
         message = f"{token.text!r} closes {tokens[opened].text!r}"
         help_text = f"{_CLOSERS[tokens[opened].text]!r} closes it"
         result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source), help=help_text)
-        return
-    while open_brackets and tokens[open_brackets[-1]].text != wanted:
-        if not any(tokens[o].text == wanted for o in open_brackets):
-            break
-        unclosed(open_brackets.pop())
-    if open_brackets and tokens[open_brackets[-1]].text == wanted:
-        result.partner[open_brackets.pop()] = index
         return
     message = f"{token.text!r} closes nothing"
     result.bracket_errors[index] = Diagnostic(
@@ -423,13 +418,10 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     )
 
 
-def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) -> bool:
-    """Whether a closing bracket probably belongs to the bracket that was opened last, although of another kind."""
-    if not open_brackets:
-        return False
-    last = tokens[open_brackets[-1]]
-    is_near = last.text != "{" and last.line == token.line
-    return is_near and all(tokens[o].text != _OPENERS[token.text] for o in open_brackets)
+def _is_mistyped(last: Token, token: Token) -> bool:
+    """Whether a closing bracket probably belongs to the bracket that was opened last, although all open ones are of
+    another kind."""
+    return last.text != "{" and last.line == token.line
 
 
 def _find_keywords(result: Tokens) -> None:
