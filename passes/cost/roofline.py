@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.executions import executions
 from ir.garbage import uncollected
 from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
-from ir.program import Op, Program, Region, callee_of, callees_first
+from ir.program import Op, Program, Region, callees_first
 from ir.records import record
 from passes.cost.buffers import Peak, peak_of
 from passes.cost.fusion import fusing
@@ -83,51 +84,20 @@ def _executed(
     program: Program, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]
 ) -> Iterator[Executed]:
     """Every op once, with how often it is executed. The ops of a function are at its first call, with the executions of
-    all calls."""
-    inside: dict[str, list[tuple[Op, int]]] = {}
-    runs = {program.entry: 1}
-    for function in reversed(callees_first(program)):
-        found = inside[function.name] = list(_runs_of_ops(function.body, machine, functions, times))
-        for op, times_each in found:
-            if is_call(op):
-                callee = callee_of(op) or ""
-                runs[callee] = runs.get(callee, 0) + runs.get(function.name, 0) * times_each
-    called = {program.entry}
-    stack = [(program.entry, iter(inside[program.entry]))]
-    while stack:
-        name, rest = stack[-1]
-        for op, times_each in rest:
-            callee = callee_of(op) or ""
-            if not is_call(op):
-                count = runs[name] * times_each
-                turn = OpTime(turn_seconds(machine, op), 0.0, 0.0, 0, 0, 0) if is_loop(op) else None
-                yield Executed(op, count, turn or times[op])
-            elif callee not in called:
-                called.add(callee)
-                stack.append((callee, iter(inside[callee])))
-                break
-        else:
-            stack.pop()
+    all calls. A choice has the ops of its slowest branch, and the condition of a loop runs once more than its body."""
 
+    def inside(op: Op, runs: int) -> Sequence[tuple[Region, int]]:
+        if not is_loop(op):
+            return ((longest_branch(op, machine, functions, times), runs),)
+        (condition, body), turns = op.regions, runs * trips_of(op)
+        return ((condition, turns + runs), (body, turns))
 
-def _runs_of_ops(
-    region: Region, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime], runs: int = 1
-) -> Iterator[tuple[Op, int]]:
-    """The ops that run in a region, and how often if the region runs `runs` times. A choice has the ops of its slowest
-    branch, and the condition of a loop runs once more than its body. A loop is included itself if its iterations have
-    an overhead."""
-    for op in region.ops:
-        if is_loop(op):
-            each = runs * trips_of(op)
-            if turn_seconds(machine, op):
-                yield op, each
-            for inside, once_more in zip(op.regions, (runs, 0), strict=True):
-                yield from _runs_of_ops(inside, machine, functions, times, each + once_more)
-        elif op.regions:
-            longest = longest_branch(op, machine, functions, times)
-            yield from _runs_of_ops(longest, machine, functions, times, runs)
-        else:
-            yield op, runs
+    for op, runs in executions(program, 1, inside):
+        turn = turn_seconds(machine, op) if is_loop(op) else 0.0
+        if turn:
+            yield Executed(op, runs * trips_of(op), OpTime(turn, 0.0, 0.0, 0, 0, 0))
+        elif not op.regions and not is_call(op):
+            yield Executed(op, runs, times[op])
 
 
 def longest_branch(op: Op, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]) -> Region:

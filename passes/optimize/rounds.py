@@ -9,20 +9,20 @@ receives most receives no more.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ir.executions import executions
 from ir.mesh import Axes
 from ir.ops import OPS
 from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import axes_attr, rounds_of
 from ir.ops.control import runs_of_region
 from ir.ops.rows import Positions
-from ir.program import Op, Program, Region, callee_of, callees_first
+from ir.program import Op, Program, Region, all_ops
 from passes.cost.model import sent_bytes
 
 Places = npt.NDArray[np.bool_]
@@ -123,23 +123,13 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
     return [tuple(message.rounds) for message in found]
 
 
-def _times(program: Program, unknown_trips: int) -> Counter[Op]:
+def _times(program: Program, unknown_trips: int) -> dict[Op, int]:
     """How often each round of a box exchange runs."""
-    calls: Counter[str] = Counter({program.main.name: 1})
-    times: Counter[Op] = Counter()
-    for function in reversed(list(callees_first(program))):
-        _count(function.body, calls[function.name], unknown_trips, times, calls)
-    return times
 
-
-def _count(region: Region, often: int, unknown_trips: int, times: Counter[Op], calls: Counter[str]) -> None:
-    """Adds how often rounds and calls run in a region that runs `often` times."""
-    for op in region.ops:
-        if is_round(op):
-            times[op] += often
-        callee = callee_of(op)
-        if callee is not None:
-            calls[callee] += often
-        for i, inside in enumerate(op.regions):
+    def inside(op: Op, often: int) -> Iterator[tuple[Region, int]]:
+        for i, region in enumerate(op.regions):
             runs = runs_of_region(op, i)
-            _count(inside, often * (runs if runs is not None else unknown_trips), unknown_trips, times, calls)
+            yield region, often * (unknown_trips if runs is None else runs)
+
+    unreached = {op: 0 for op in all_ops(program) if is_round(op)}
+    return unreached | {op: often for op, often in executions(program, 1, inside) if op in unreached}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ir.causes import Cause
+from ir.executions import executions
 from ir.mesh import Axes, Mesh
 from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
-from ir.ops.control import is_call, runs_of_region
+from ir.ops.control import runs_of_region
 from ir.ops.rows import Positions
-from ir.program import DeviceOrder, Op, Program, Region, callee_of, callees_first
+from ir.program import DeviceOrder, Op, Program, Region
 from passes.cost.model import collective_bytes
 
 
@@ -73,7 +74,7 @@ class Runs:
         return Runs(None if self.count is None else self.count * trips, self.at_least * trips, self.each_once)
 
 
-_ONCE, _NEVER = Runs(1, 1, 1), Runs(0, 0, 0)
+_ONCE = Runs(1, 1, 1)
 
 
 def collectives_of(program: Program, *, each_once: bool = False) -> list[Collective]:
@@ -85,32 +86,12 @@ def collectives_of(program: Program, *, each_once: bool = False) -> list[Collect
 
 def executions_of(program: Program) -> Iterator[tuple[Op, Runs]]:
     """The ops of `collectives_of`, each with how often it runs. One in a function is one, for all calls."""
-    functions = {program.entry: _ONCE}
-    for function in reversed(callees_first(program)):
-        if function.name in functions:
-            for op, runs in _executed(function.body, functions[function.name]):
-                if is_call(op):
-                    callee = callee_of(op) or ""
-                    functions[callee] = functions.get(callee, _NEVER) + runs
-    return _in_order(program, program.entry, functions, set())
+    return ((op, runs) for op, runs in executions(program, _ONCE, _in_regions) if op.name in COLLECTIVES)
 
 
-def _in_order(program: Program, name: str, functions: Mapping[str, Runs], seen: set[str]) -> Iterator[tuple[Op, Runs]]:
-    seen.add(name)
-    for op, runs in _executed(program.functions[name].body, functions[name]):
-        callee = callee_of(op) if is_call(op) else None
-        if op.name in COLLECTIVES:
-            yield op, runs
-        elif callee is not None and callee not in seen:
-            yield from _in_order(program, callee, functions, seen)
-
-
-def _executed(region: Region, runs: Runs) -> Iterator[tuple[Op, Runs]]:
-    """The ops of a region that runs so often, and of those inside of it; for a case, those of every branch."""
-    for op in region.ops:
-        yield op, runs
-        for i, inside in enumerate(op.regions):
-            yield from _executed(inside, runs.around(runs_of_region(op, i)))
+def _in_regions(op: Op, runs: Runs) -> Iterator[tuple[Region, Runs]]:
+    """Every region of an op, all branches of a case included."""
+    return ((region, runs.around(runs_of_region(op, i))) for i, region in enumerate(op.regions))
 
 
 def lock_step_bytes(collectives: Iterable[Collective]) -> int:
