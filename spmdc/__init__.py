@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ir.diagnostics import SpmdcError
-    from passes.cost.machine import TPU_V3, Link, Machine, machine
+    from ir.host import register_callback
+    from passes.cost.machine import TPU_V3, Machine, machine
+    from passes.cost.network import Link
     from spmdc.api import (
-        Collective,
         PartitionedProgram,
-        Plan,
         PropagatedProgram,
         evaluate,
         partition,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         plan,
         propagate,
         random_inputs,
-        register_callback,
     )
     from spmdc.checkpointing import checkpointed
     from spmdc.choices import strategies
@@ -37,38 +36,55 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.programs import as_jax
     from spmdc.frontends.jax.weights import initial_values
     from spmdc.pictures.picture import picture
+    from spmdc.plans import Plan
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
+    from spmdc.reports.collectives import Collective
     from spmdc.verification.equivalence import verify
 else:
     import importlib
 
-    _ELSEWHERE = {
-        "as_jax": "frontends.jax.programs",
-        "checkpointed": "checkpointing",
-        "compare": "comparison.compare",
-        "from_hlo": "reading",
-        "from_jax": "reading",
-        "from_mlir": "reading",
-        "gradient": "frontends.jax.gradients",
-        "initial_values": "frontends.jax.weights",
-        "jit": "frontends.jax.jit",
-        "load": "reading",
-        "parse": "reading",
-        "picture": "pictures.picture",
-        "register_rule": "custom_calls",
-        "replicate": "frontends.jax.annotations",
-        "shard": "frontends.jax.annotations",
-        "split": "frontends.jax.annotations",
-        "strategies": "choices",
-        "verify": "verification.equivalence",
+    _HOMES = {
+        "TPU_V3": "passes.cost.machine",
+        "Collective": "spmdc.reports.collectives",
+        "Link": "passes.cost.network",
+        "Machine": "passes.cost.machine",
+        "PartitionedProgram": "spmdc.api",
+        "Plan": "spmdc.plans",
+        "PropagatedProgram": "spmdc.api",
+        "SpmdcError": "ir.diagnostics",
+        "as_jax": "spmdc.frontends.jax.programs",
+        "checkpointed": "spmdc.checkpointing",
+        "compare": "spmdc.comparison.compare",
+        "evaluate": "spmdc.api",
+        "from_hlo": "spmdc.reading",
+        "from_jax": "spmdc.reading",
+        "from_mlir": "spmdc.reading",
+        "gradient": "spmdc.frontends.jax.gradients",
+        "initial_values": "spmdc.frontends.jax.weights",
+        "jit": "spmdc.frontends.jax.jit",
+        "load": "spmdc.reading",
+        "machine": "passes.cost.machine",
+        "parse": "spmdc.reading",
+        "partition": "spmdc.api",
+        "picture": "spmdc.pictures.picture",
+        "pipeline": "spmdc.api",
+        "plan": "spmdc.api",
+        "propagate": "spmdc.api",
+        "random_inputs": "spmdc.api",
+        "register_callback": "ir.host",
+        "register_rule": "spmdc.custom_calls",
+        "replicate": "spmdc.frontends.jax.annotations",
+        "shard": "spmdc.frontends.jax.annotations",
+        "split": "spmdc.frontends.jax.annotations",
+        "strategies": "spmdc.choices",
+        "verify": "spmdc.verification.equivalence",
     }
 
     def __getattr__(name):
-        if name not in __all__:
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         importlib.import_module("spmdc.pictures.pages")  # draws programs and shardings in notebooks
-        module = importlib.import_module(f"spmdc.{_ELSEWHERE.get(name, 'api')}")
-        value = globals()[name] = getattr(module, name)
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
         return value
 
     def __dir__():

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, SpmdcError, error, require
+from ir.diagnostics import Diagnostic, error, require
 from ir.graph import Graph, dataflow
-from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.names import did_you_mean
 from ir.notebooks import Lines
@@ -20,7 +19,7 @@ from ir.spelling.printer import print_program
 from ir.types import Array
 from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
 from passes.cost.buffers import beyond_memory
-from passes.cost.machine import TPU_V3, Link, Machine, machine
+from passes.cost.machine import TPU_V3, Machine
 from passes.cost.memory import peak_bytes
 from passes.manager import PROPAGATING, Compilation, Hook, MakePlan, Pass, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
@@ -44,25 +43,6 @@ if TYPE_CHECKING:
     import jax
 
     from spmdc.compiled import CompiledProgram
-
-__all__ = [
-    "TPU_V3",
-    "Collective",
-    "Link",
-    "Machine",
-    "PartitionedProgram",
-    "Plan",
-    "PropagatedProgram",
-    "SpmdcError",
-    "evaluate",
-    "machine",
-    "partition",
-    "pipeline",
-    "plan",
-    "propagate",
-    "random_inputs",
-    "register_callback",
-]
 
 
 @dataclass(frozen=True, eq=False)

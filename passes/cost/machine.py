@@ -17,8 +17,6 @@ from passes.cost.machine_file import read_machine
 from passes.cost.measured import Measured
 from passes.cost.network import Link, NetworkDim, Placement, Reach, place, sized
 
-__all__ = ["DEFAULT_MACHINE", "TPU_V3", "Link", "Machine", "machine", "machine_called", "machine_names"]
-
 DEFAULT_MACHINE = "tpu-v3"
 _EQUAL_LINK = Link(bandwidth=70e9, latency=1e-7)
 """An estimate of what joins the devices of the default machine without a shape, all as far from one another."""

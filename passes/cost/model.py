@@ -18,9 +18,9 @@ from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, co
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Value, all_ops, callee_of, values_of
 from ir.records import record
-from passes.cost.machine import Link, Machine
+from passes.cost.machine import Machine
 from passes.cost.measured import measured_seconds
-from passes.cost.network import neighbour_seconds, network_seconds
+from passes.cost.network import Link, neighbour_seconds, network_seconds
 
 
 def received_bytes(kind: str, group: int, operand_bytes: int) -> float:

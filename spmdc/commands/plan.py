@@ -7,13 +7,13 @@ from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
 from passes.cost.model import assumed_trips
-from spmdc.api import Plan
 from spmdc.commands.shared.bindings import looking_for
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import choices_of, load_program
 from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.plans import Plan
 from spmdc.reports.cost_text import sum_text
 
 

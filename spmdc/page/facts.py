@@ -13,11 +13,12 @@ from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, Value, all_ops, values_within
 from ir.spelling.printer import print_sharding, print_type
 from passes.partition.write.cost import PlanCost
-from spmdc.api import PartitionedProgram, Plan, partition, plan
+from spmdc.api import PartitionedProgram, partition, plan
 from spmdc.page.charts import exchange
 from spmdc.pictures.boxes import boxes
 from spmdc.pictures.halos import halos
 from spmdc.pictures.picture import picture_of
+from spmdc.plans import Plan
 from spmdc.reports.collectives import Collective
 from spmdc.reports.cost import Cost, CostRow, costs_of
 from spmdc.reports.groups import By

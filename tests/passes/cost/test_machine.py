@@ -10,8 +10,9 @@ import pytest
 
 import spmdc
 from ir.mesh import Mesh
-from passes.cost.machine import TPU_V3, Link
+from passes.cost.machine import TPU_V3
 from passes.cost.model import arithmetic_seconds, communication_seconds, latency_seconds, least_communication_seconds
+from passes.cost.network import Link
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from spmdc.testing import check_equivalence
 

@@ -8,7 +8,8 @@ import pytest
 
 import spmdc
 from passes.cost.kernels import Kernels
-from passes.cost.machine import TPU_V3, Link, Machine, machine_called, machine_names
+from passes.cost.machine import TPU_V3, Machine, machine_called, machine_names
+from passes.cost.network import Link
 
 GOOD = """
 name = "own"

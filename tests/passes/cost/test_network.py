@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import spmdc
 from ir.mesh import Axes, AxisRef, Mesh
 from ir.ops.collective import COLLECTIVES
-from passes.cost.machine import TPU_V3, Link, Machine
+from passes.cost.machine import TPU_V3, Machine
 from passes.cost.measured import Measured
 from passes.cost.model import communication_seconds, loop_seconds, messages_seconds
-from passes.cost.network import DIM_KINDS, Network, NetworkDim, Reach, permute_seconds, place, reaches_among
+from passes.cost.network import DIM_KINDS, Link, Network, NetworkDim, Reach, permute_seconds, place, reaches_among
 from spmdc.testing import check_equivalence
 
 DOUBLINGS = ("4x2", "4x4", "8x4", "8x8", "16x8", "16x16", "32x16", "32x32")

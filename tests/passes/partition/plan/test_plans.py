@@ -18,7 +18,7 @@ from ir.program import Program, all_ops, walk
 from ir.spelling.printer import print_program
 from passes.manager import Compilation
 from passes.partition.write.cost import bytes_received
-from spmdc.api import Plan
+from spmdc.plans import Plan
 from spmdc.testing import check_equivalence, inputs_for, programs
 
 

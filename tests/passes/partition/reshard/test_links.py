@@ -8,7 +8,8 @@ import pytest
 
 import spmdc
 from ir.program import Program
-from passes.cost.machine import TPU_V3, Link
+from passes.cost.machine import TPU_V3
+from passes.cost.network import Link
 from spmdc.testing import check_equivalence
 
 HOSTS = replace(TPU_V3, name="hosts", links=(("host", Link(bandwidth=5e9, latency=5e-6)),))

@@ -21,7 +21,8 @@ from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType, f32
-from passes.cost.machine import TPU_V3, Link
+from passes.cost.machine import TPU_V3
+from passes.cost.network import Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.functions import plan_program
