@@ -19,14 +19,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters.mlir import aval_to_ir_type
 from jax.sharding import NamedSharding, Sharding
-from jaxlib.mlir import ir as mlir
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.dialects import sdy
 
 from ir.mesh import Mesh
 from lowering.jax.running import usual_devices
 from lowering.jax.untyped import spec_of, struct_of
 from lowering.jax.versions import abstract_mesh, custom_partitioning_name, custom_partitioning_rule, written_in_place
 from spmdc.frontends.jax.annotations import current_mesh
+from spmdc.frontends.jax.device_calls import call_of_python
 from spmdc.frontends.stablehlo.attributes import cast
 from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING
 
@@ -54,15 +54,9 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
         kind, function = _of_parts(mesh, rule, context.avals_in, params) or ("", None)
     if function is None:
         return None
-    callbacks = context.module_context.host_callbacks
-    call = stablehlo.CustomCallOp(results, list(values), CUSTOM_PARTITIONING)
-    index = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), len(callbacks))
-    name = mlir.StringAttr.get(custom_partitioning_name(params))
-    call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get(
-        {"index": index, "name": name, "reduction": mlir.StringAttr.get(kind)}
-    )
+    name = custom_partitioning_name(params)
+    call = call_of_python(context, CUSTOM_PARTITIONING, function, results, values, name=name, reduction=kind)
     call.operation.attributes["sdy.sharding_rule"] = rule
-    callbacks.append(function)
     return call.results
 
 

@@ -20,15 +20,26 @@ from spmdc.frontends.stablehlo.ops.opaque import FUNCTION
 
 def lowered_call(context: Any, primitive: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
     """The results of an op, as a custom call of a function that applies it."""
-    functions = context.module_context.host_callbacks
     types = [aval_to_ir_type(context.module_context, aval) for aval in context.avals_out]
-    call = stablehlo.CustomCallOp(types, list(values), FUNCTION)
-    index = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), len(functions))
-    name = mlir.StringAttr.get(_name(primitive, params))
-    call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get({"index": index, "name": name})
-    functions.append(_applied(primitive, params))
-    found: Sequence[Any] = call.results
+    applied = _applied(primitive, params)
+    found: Sequence[Any] = call_of_python(
+        context, FUNCTION, applied, types, values, name=_name(primitive, params)
+    ).results
     return found
+
+
+def call_of_python(
+    context: Any, target: str, function: Callable[..., Any], types: Sequence[Any], values: Sequence[Any], **words: str
+) -> Any:
+    """A custom call of a Python function, with results of these types and these words about it. The importer finds the
+    function among JAX's callbacks, by its number."""
+    functions = context.module_context.host_callbacks
+    call = stablehlo.CustomCallOp(types, list(values), target)
+    index = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), len(functions))
+    config = {name: mlir.StringAttr.get(word) for name, word in words.items()}
+    call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get({"index": index, **config})
+    functions.append(function)
+    return call
 
 
 def _name(primitive: Any, params: Mapping[str, Any]) -> str:
