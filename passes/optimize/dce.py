@@ -136,8 +136,6 @@ class _Live:
             self.pending.extend(_needed_for_part(op, self.places[value]))
 
     def _run(self, op: Op) -> None:
-        if op in self.ops:
-            return
         self.ops.add(op)
         has_parts = op in self.divisible
         self.pending.extend(_always_needed(op) if has_parts else op.operands)

@@ -188,7 +188,7 @@ class Values:
         op, rule = partitioned.recompute.op, partitioned.recompute.rule
         source = finest_for(op, rule, target.sharding)
         made = partitioned.shardings.get(source) or self._result_of(op, rule, source, partitioned.home)
-        return None if made is None else self._cut(partitioned, made, source, target)
+        return self._cut(partitioned, made, source, target)
 
     def _as_identity(self, partitioned: PartitionedValue, target: _Target) -> Value | None:
         """The value with a pending reduction, if it is the identity of that reduction and can be computed on any
@@ -216,8 +216,6 @@ class Values:
                     have.pop(made, None)
         source = computed_in(*partitioned.maker, target.sharding)
         again = self._result_of(*partitioned.maker, source, partitioned.home)
-        if again is None:
-            return None
         return self._cut(partitioned, again, source, target)
 
     def _by_callers(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
@@ -253,12 +251,10 @@ class Values:
             self.moved[now] = plan
         return now
 
-    def _result_of(self, op: Op, rule: FactorRule, sharding: ClosedSharding, home: RegionBuilder) -> Value | None:
-        """The result of an op that is added to the region of `home`, split such that the result has that sharding; None
-        if it cannot be split so."""
+    def _result_of(self, op: Op, rule: FactorRule, sharding: ClosedSharding, home: RegionBuilder) -> Value:
+        """The result of an op that is added to the region of `home`, split such that the result has that sharding."""
         strategy = strategy_for(op, rule, sharding)
-        if strategy is None:
-            return None
+        assert strategy is not None, (op, sharding)
         operands, _ = self.bring(home, op, strategy)
         (local,) = self.draft.add_split(home, op, rule, strategy, operands)
         return local
