@@ -57,7 +57,8 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
     name = custom_partitioning_name(params)
     call = call_of_python(context, CUSTOM_PARTITIONING, function, results, values, name=name, reduction=kind)
     call.operation.attributes["sdy.sharding_rule"] = rule
-    return call.results
+    found: Sequence[Any] = call.results
+    return found
 
 
 def _mesh(own: Mesh) -> Any:
