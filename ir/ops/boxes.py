@@ -331,6 +331,13 @@ class Round:
         meet = boxes.source_of(i, self.number) == j if boxes.by_receiver else boxes.receiver_of(j, self.number) == i
         return exist & meet & (i != j) & (boxes.overlap(i, j) > 0)
 
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(source, receiver) of each transfer."""
+        receivers = np.arange(self.devices, dtype=np.int64)
+        sources = self.sources(receivers)
+        some = sources >= 0
+        return tuple(zip(sources[some].tolist(), receivers[some].tolist(), strict=True))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Round):
             return NotImplemented

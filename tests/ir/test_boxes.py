@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
-from rounds import pairs_of
 
 from ir.ops.boxes import Boxes, Round, row_of_rounds
 from ir.ops.rows import FEW
@@ -27,14 +26,14 @@ def exchanges(draw: st.DrawFn) -> tuple[Boxes, int]:
 def test_no_device_sends_or_receives_twice_in_a_round(exchange: tuple[Boxes, int]) -> None:
     boxes, devices = exchange
     for r, _ in boxes.rounds(devices):
-        pairs = pairs_of(Round(boxes, r, devices))
+        pairs = Round(boxes, r, devices).pairs()
         assert len({s for s, _ in pairs}) == len({i for _, i in pairs}) == len(pairs)
 
 
 @given(exchanges())
 def test_the_rounds_carry_each_transfer_once(exchange: tuple[Boxes, int]) -> None:
     boxes, devices = exchange
-    moved = [pair for r, _ in boxes.rounds(devices) for pair in pairs_of(Round(boxes, r, devices))]
+    moved = [pair for r, _ in boxes.rounds(devices) for pair in Round(boxes, r, devices).pairs()]
     needed = {(j, i) for i in range(devices) for j in range(devices) if i != j and boxes.overlap(i, j)}
     assert len(moved) == len(set(moved))
     assert set(moved) == needed
@@ -44,7 +43,7 @@ def test_the_rounds_carry_each_transfer_once(exchange: tuple[Boxes, int]) -> Non
 def test_a_round_carries_no_more_than_its_largest_transfer(exchange: tuple[Boxes, int]) -> None:
     boxes, devices = exchange
     for r, elements in boxes.rounds(devices):
-        assert elements == max(boxes.overlap(i, j) for j, i in pairs_of(Round(boxes, r, devices)))
+        assert elements == max(boxes.overlap(i, j) for j, i in Round(boxes, r, devices).pairs())
 
 
 @given(exchanges())
@@ -53,7 +52,7 @@ def test_a_device_takes_part_in_rounds_that_follow_one_another(exchange: tuple[B
     boxes, devices = exchange
     end = 1 if boxes.by_receiver else 0
     for k in range(devices):
-        mine = {r for r, _ in boxes.rounds(devices) for pair in pairs_of(Round(boxes, r, devices)) if pair[end] == k}
+        mine = {r for r, _ in boxes.rounds(devices) for pair in Round(boxes, r, devices).pairs() if pair[end] == k}
         own = boxes.overlap(k, k) > 0
         assert not mine or max(mine) - min(mine) + 1 <= len(mine) + own
 
@@ -135,7 +134,7 @@ def test_positions_of_a_row_are_like_those_that_stand_for_them(
         for partners in (each.sources, each.receivers):
             assert np.array_equal(partners(everyone) >= 0, (partners(row.chosen) >= 0)[row.like(everyone)])
         senders = each.receivers(everyone)
-        assert sorted(pairs_of(each)) == [(j, i) for j, i in enumerate(senders.tolist()) if i >= 0]
+        assert sorted(each.pairs()) == [(j, i) for j, i in enumerate(senders.tolist()) if i >= 0]
 
 
 @given(long_rows(2), st.data())
@@ -145,5 +144,5 @@ def test_rounds_are_equal_in_which_the_same_send_to_the_same(
     (boxes, other), devices = exchanges
     other = data.draw(st.sampled_from((other, replace(boxes, n=boxes.n + 1), replace(boxes, size=boxes.size + 1))))
     one, two = (Round(each, data.draw(st.integers(-1, 3)), devices) for each in (boxes, other))
-    assert (one == two) == (pairs_of(one) == pairs_of(two))
+    assert (one == two) == (one.pairs() == two.pairs())
     assert one != two or hash(one) == hash(two)

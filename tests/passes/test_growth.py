@@ -96,7 +96,7 @@ def updates_in_place(count: int) -> str:
 
 
 def test_the_memory_of_a_buffer_that_is_updated_often_is_found_in_time_linear_in_the_updates() -> None:
-    assert growth(lambda size: partial(peak_of, spmdc.parse(updates_in_place(size))), (20, 160)) < 1.3
+    assert growth(lambda size: partial(peak_of, spmdc.parse(updates_in_place(size)), None), (20, 160)) < 1.3
 
 
 def calls_of_one_function(count: int) -> str:

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from rounds import pairs_of
 
 import spmdc
 from ir.ops.boxes import Boxes, Round
@@ -222,7 +221,7 @@ def test_who_sends_to_whom_in_a_round_is_what_boxes_and_shards_overlap_in(device
                 if i != j and (boxes.source_of(i, r) == j if boxes.by_receiver else boxes.receiver_of(j, r) == i)
                 if boxes.overlap(i, j)
             ]
-            assert sorted(pairs_of(Round(boxes, r, devices))) == expected
+            assert sorted(Round(boxes, r, devices).pairs()) == expected
 
 
 def test_one_that_nothing_waits_for_waits_for_a_later_one_of_its_kind() -> None:
