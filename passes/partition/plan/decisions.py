@@ -57,8 +57,8 @@ class Decisions:
         decided = self._decide(selector, queries) if self._decide is not None else None
         if decided is not None:
             return decided
-        choices = [(q.rule, selector.choose(q)) for q in queries]
-        found = asked.answers[key] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+        query, strategy = selector.choose_among(queries)
+        found = asked.answers[key] = query.rule, strategy
         return found
 
     def _asked_of(self, op: Op) -> _AskedOp:

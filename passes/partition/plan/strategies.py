@@ -67,6 +67,10 @@ class StrategySelector:
             found = self.answers[key] = self.local.get(key) or self._search(query)
         return found
 
+    def choose_among(self, queries: Sequence[StrategyQuery]) -> tuple[StrategyQuery, Strategy]:
+        """The cheapest strategy under any rule of an op, each of which has a query, and that query."""
+        return min([(q, self.choose(q)) for q in queries], key=lambda found: (found[1].excess, found[1].seconds))
+
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways in which the op can be split under the query's rule, each with its cost, the most likely first."""
         sides = Sides(q, self.sub_axes, self.machine, self.known)
@@ -98,7 +102,7 @@ class StrategySelector:
         best = best if quiet is None else quiet
         elsewhere = self._elsewhere(q, sides, best) if quiet is None else ()
         if elsewhere:
-            best = self._better(q, best, self._cheapest(elsewhere), sends_less=True)
+            best = self._better(q, best, self._cheapest(elsewhere))
         further = self._over_free_axes(q, sides, best)
         if not further:
             return best
@@ -118,33 +122,31 @@ class StrategySelector:
 
     def _communicates(self, candidate: _Candidate) -> bool:
         """Whether the op or one of its reshards sends something."""
-        return candidate.sends or any(not move.is_done and self._is_sent(move) for move in candidate.moves)
+        return candidate.sends or self._are_sent(candidate.moves)
+
+    def _are_sent(self, moves: Iterable[Move]) -> bool:
+        return any(not move.is_done and self._is_sent(move) for move in moves)
 
     def _is_sent(self, move: Move) -> bool:
         if move.asked:
-            return self._is_sent_by(*self._chosen(move.asked))
+            return self._is_sent_by(*self.choose_among(move.asked))
         _, source = self._cheapest_source(move)
         plan = self.resharder.plan(move.shape, move.itemsize, source, move.target)
         return not plan.is_local(move.shape, source)
-
-    def _chosen(self, asked: Sequence[StrategyQuery]) -> tuple[StrategyQuery, Strategy]:
-        """The cheapest way in which an op is computed under one of its rules."""
-        return min(((q, self.choose(q)) for q in asked), key=lambda found: (found[1].excess, found[1].seconds))
 
     def _is_sent_by(self, q: StrategyQuery, strategy: Strategy) -> bool:
         """Whether an op sends something if it is computed in this way."""
         sides = Sides(q, self.sub_axes, self.machine, self.known)
         shardings = (*strategy.operands, *strategy.results)
-        moves = [move for i, at in enumerate(shardings) for move in sides.side(i, at).moves]
-        return strategy.sends or any(not move.is_done and self._is_sent(move) for move in moves)
+        moves = (move for i, at in enumerate(shardings) for move in sides.side(i, at).moves)
+        return strategy.sends or self._are_sent(moves)
 
     @staticmethod
-    def _better(q: StrategyQuery, best: Strategy, further: Strategy, *, sends_less: bool = False) -> Strategy:
-        """The strategy that also splits the op over free axes, if that takes less time, and not only because devices
-        compute less of it: products aside, unless it has to send less, ops run together with the one before, which is
-        not split further."""
-        is_less = further.seconds - further.alone < best.seconds - best.alone
-        is_worth_it = is_less or (OPS[q.op.name].role is InKernels.PRODUCT and not sends_less)
+    def _better(q: StrategyQuery, best: Strategy, further: Strategy) -> Strategy:
+        """The strategy that splits the op over other axes, if that takes less time, and not only because devices
+        compute less of it: products aside, ops run together with the one before, which is not split further."""
+        sends_less = further.seconds - further.alone < best.seconds - best.alone
+        is_worth_it = sends_less or OPS[q.op.name].role is InKernels.PRODUCT
         is_cheaper = (further.excess, further.seconds) < (best.excess, best.seconds * (1 - CLOSE))
         return further if is_worth_it and is_cheaper else best
 
@@ -374,7 +376,7 @@ class StrategySelector:
         if move.cheapest is not None:
             return move.cheapest
         if move.asked:
-            _, chosen = self._chosen(move.asked)
+            _, chosen = self.choose_among(move.asked)
             move.cheapest = chosen.seconds - (0.0 if chosen.sends else chosen.alone), move.sources[0]
             return move.cheapest
         shape, itemsize = move.shape, move.itemsize
