@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.diagnostics import Span
-from ir.ops import FactorRule
+from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
-from ir.program import Attr, Op, Region, Value, callee_of
+from ir.program import Attr, Op, Region, Value, callee_of, walk
 from passes.cost.model import cost_of_regions
 from passes.partition.closed_sharding import ClosedSharding, Shardings
 from passes.partition.plan.versions import Versions
@@ -95,6 +95,16 @@ class Draft:
         """A parameter for a value of the program in that sharding. A given name is used as it is."""
         named = name or value.name
         return b.param(named, value.type, self.shardings.spelled(sharding), span=value.span, is_taken=bool(name))
+
+    def sends(self, op: Op) -> bool:
+        """Whether an op, or one inside it or in a function that it calls, communicates."""
+        sending, silent = self.sending, self.versions.silent
+        return any(
+            inner in sending
+            or OPS[inner.name].family in ("host", "collective")
+            or (is_call(inner) and callee_of(inner) not in silent)
+            for inner in walk(Region((), (op,), ()))
+        )
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """The time of ops of the plan on one device, one after another. The slowest branch of a case counts. The

@@ -67,6 +67,8 @@ def _version(p: Planner, name: str, given: Sequence[Given]) -> Version:
         called = name if first else versions.names.fresh(name)
         found = versions.planned[key] = _planned(p, p.program.functions[name], called, key[1])
         versions.seconds[called] = p.draft.seconds(found.function.body.ops)
+        if not any(map(p.draft.sends, found.function.body.ops)):
+            versions.silent.add(called)
     return found
 
 

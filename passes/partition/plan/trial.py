@@ -10,9 +10,7 @@ import math
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
-from ir.ops import OPS
-from ir.ops.control import is_call
-from ir.program import Op, Region, Value, walk
+from ir.program import Value
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.draft import Draft
 from passes.partition.plan.partitioned_value import PartitionedValue
@@ -41,13 +39,8 @@ class _DraftOver(Draft):
         return found
 
     def sends_nothing(self) -> bool:
-        """Whether nothing in it communicates, or calls a function that might."""
+        """Whether nothing in it communicates."""
         return not self.sending and not any(map(self.sends, (op for b in self.copies.values() for op in b.ops)))
-
-    def sends(self, op: Op) -> bool:
-        """Whether an op, or one inside it, communicates, or calls a function that might."""
-        planned = walk(Region((), (op,), ()))
-        return any(o in self.sending or is_call(o) or OPS[o.name].family in ("host", "collective") for o in planned)
 
     def keep(self) -> None:
         """Adds everything to the real draft."""

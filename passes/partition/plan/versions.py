@@ -38,7 +38,7 @@ class Version:
 class Versions:
     """The versions of one program's functions. The `inlined` functions are planned where they are called, the
     `repeated` ones of them several times, the `mapped` ones in a single way; `seconds` has the time of one call of each
-    version."""
+    version, and the `silent` ones do not communicate."""
 
     def __init__(self, program: Program) -> None:
         self.mapped = {name for op in all_ops(program) if is_map(op) and (name := callee_of(op)) is not None}
@@ -48,6 +48,7 @@ class Versions:
         self.names = Names(set(program.functions))
         self.planned: dict[tuple[str, tuple[Given, ...]], Version] = {}
         self.seconds: dict[str, float] = {}
+        self.silent: set[str] = set()
 
 
 def inlined_functions(program: Program, mapped: set[str], calls: Counter[str | None]) -> frozenset[str]:

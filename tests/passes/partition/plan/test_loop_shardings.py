@@ -305,15 +305,25 @@ def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytes
         write(p, b, op, choice)
 
     monkeypatch.setattr(loops, "_plan", counted)
-    text = """mesh (x=4)
-    def main(a: f32[8@x, 16]) -> (y: f32[8@x, 16]) {{
-      n, y = while(i = 0, h = zeros([8, 16]), trip_count=9) cond {{ return i < 9 }} do {{ return i + 1, tanh(h) + {} }}
+    steps = "\n".join(f"v{n + 1} = maximum(v{n} % 5, -v{n}) + {{}}" for n in range(4))
+    text = f"""mesh (x=4)
+    def main(a: f32[8@x, 16], b: f32[8, 16]{{{{replicated}}}}) -> (y: f32[8@x, 16]) {{{{
+      n, y = while(i = 0, h = b, trip_count=9) cond {{{{ return i < 9 }}}} do {{{{
+        return i + 1, g(g(h, a), h) + {{0}}
+      }}}}
       return y
-    }}"""
-    assert spmdc.partition(spmdc.parse(text.format("a"))).collectives() == []
+    }}}}
+    def g(v0: f32[8, 16], a: f32[8, 16]) -> (r: f32[8, 16]) {{{{
+      {steps.replace("{}", "{1}")}
+      return v4
+    }}}}"""
+    assert spmdc.partition(spmdc.parse(text.format("a", "a"))).collectives() == []
     assert len(written) == 1
     written.clear()
-    assert spmdc.partition(spmdc.parse(text.format("reverse(a, [0])"))).collectives()
+    assert spmdc.partition(spmdc.parse(text.format("a", "reverse(a, [0])"))).collectives()
+    assert len(written) > 1
+    written.clear()
+    assert spmdc.partition(spmdc.parse(text.format("reverse(a, [0])", "a"))).collectives()
     assert len(written) > 1
     assert len(set(map(str, written))) == len(written)
 
