@@ -202,10 +202,16 @@ def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     return _resource(op, type)
 
 
+def _printed(op: mlir.Operation) -> str:
+    """The text of an op by itself. MLIR numbers the values of the whole function to print an op of it; here it prints a
+    copy that is in none."""
+    return str(op.clone(ip=False).get_asm(enable_debug_info=False))
+
+
 def _resource(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
-    """A literal that is stored as a resource of the module, of which the bindings have no view. A copy of the op
-    outside of any module is printed with the resource, after four bytes for its alignment. Raises SpmdcError (E702)."""
-    found = _RESOURCE.search(str(op.clone(ip=False).get_asm(enable_debug_info=False)))
+    """A literal that is stored as a resource of the module, of which the bindings have no view. The op is printed with
+    the resource, after four bytes for its alignment. Raises SpmdcError (E702)."""
+    found = _RESOURCE.search(_printed(op))
     data = bytes.fromhex(found[1])[_ALIGNMENT:] if found is not None else b""
     dtype = type.dtype.numpy
     if len(data) != type.size * dtype.itemsize:
@@ -216,7 +222,7 @@ def _resource(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
 
 
 def _printed_literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
-    match = _LITERAL.search(str(op.get_asm(enable_debug_info=False)))
+    match = _LITERAL.search(_printed(op))
     if match is None:
         return _resource(op, type)
     written, part = match[1], type.dtype.component
