@@ -41,13 +41,12 @@ class Decisions:
         self._alike: dict[object, _AskedOp] = {}
         """The ops with the same queries share one entry, by what the queries depend on."""
 
-    def of(self, selector: StrategySelector, op: Op, situation: Situation, *, is_pending: bool) -> Decision:
-        """The cheapest strategy under the op's rule, or under another view of the op. A reduction of an operand may be
-        pending."""
+    def of(self, selector: StrategySelector, op: Op, situation: Situation) -> Decision:
+        """The cheapest strategy under the op's rule, or under another view of the op."""
         asked = self._asked.get(op)
         if asked is None:
             asked = self._asked[op] = self._asked_of(op)
-        reduced = is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
+        reduced = situation.is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
         key = selector, situation, reduced
         if self._decide is None:
             found = asked.answers.get(key)

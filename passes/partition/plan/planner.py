@@ -28,13 +28,13 @@ from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.partitioned_value import NOTHING_SPARED, PartitionedValue
 from passes.partition.plan.pending_reductions import of_nothing
 from passes.partition.plan.recompute import (
-    identities_among,
+    identity_among,
     is_recomputable,
     leaves_of,
     spared_without,
     way_to_recompute,
 )
-from passes.partition.plan.sides import Origin, Situation
+from passes.partition.plan.sides import OperandAt, Origin, ResultAt, Situation
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.values import Values
 from passes.partition.plan.versions import Versions
@@ -195,8 +195,7 @@ class Planner:
     def _op(self, b: RegionBuilder, op: Op) -> None:
         """Splits the op in the cheapest way, and records its results with the ways in which they can be made again."""
         values, options, uses = self.values, self.options, self.facts.uses
-        situation, is_pending = _situation(values, b, op)
-        rule, strategy = self.decisions.of(self.selector, op, situation, is_pending=is_pending)
+        rule, strategy = self.decisions.of(self.selector, op, _situation(values, b, op))
         operands = values.operands(op, strategy)
         if operands is None or strategy.excess:
             self.warnings.warn_of(op, strategy, values, options.memory_limit)
@@ -220,68 +219,45 @@ class Planner:
             values.reshard_to(result, partitioned[annotated].wanted, op.span, cause)
 
 
-def _situation(values: Values, b: RegionBuilder, op: Op) -> tuple[Situation, bool]:
-    """The existing shardings of the operands of an op in the region of `b`, the wanted ones of these and of its
-    results, and whether a reduction is pending."""
-    times, here = values.draft.times, values.draft.runs(b)
-    known: list[tuple[ClosedSharding, ...]] = []
-    recomputable: list[bool] = []
-    shares: list[float] = []
-    wanted: list[ClosedSharding] = []
-    origins: list[tuple[Origin, ...]] = []
-    is_pending = has_origins = False
-    for value in op.operands:
-        partitioned = values.partitioned[value]
-        have = _known(values, value, partitioned)
-        known.append(have)
-        for sharding in have:
-            is_pending = is_pending or bool(sharding.partial)
-        recomputable.append(partitioned.recompute is not None)
-        shares.append(partitioned.share * times.get(partitioned.home, 1.0) / here)
-        wanted.append(partitioned.wanted)
-        origins.append(_origins(values, partitioned) if partitioned.leaves else ())
-        has_origins = has_origins or bool(origins[-1])
-    divided = values.facts.shares.get(op)
-    if divided is not None:
-        shares = [share * part for share, part in zip(shares, divided, strict=True)]
-    results = tuple([values.wanted(v) for v in op.results])
-    found = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
-    identities = identities_among(op, known, values.recomputed_by) if is_pending and any(recomputable) else ()
-    is_added = not values.facts.added_to.keys().isdisjoint(op.results)
-    joins = tuple([_pending_beside(values, v) for v in op.results]) if is_added else ()
-    facts = values.facts
-    is_alike = not values.wants and not facts.wanted_alike.keys().isdisjoint(op.operands)
-    alike = tuple([_wanted_alike(values, v) for v in op.operands]) if is_alike else ()
+def _situation(values: Values, b: RegionBuilder, op: Op) -> Situation:
+    """Where the operands of an op in the region of `b` exist, and where these and its results are wanted."""
+    facts, times, here = values.facts, values.draft.times, values.draft.runs(b)
+    partitioned = [values.partitioned[v] for v in op.operands]
+    known = [_known(values, each) for each in partitioned]
+    pending = dict.fromkeys([kind for have in known for sharding in have for _, kind in sharding.partial])
+    divided = facts.shares.get(op)
     # Where other shardings were chosen for the carried values of a loop, users do not want what propagation says.
-    has_wants = not values.wants and not facts.wanted_by_users.keys().isdisjoint(op.results)
-    wants = tuple([facts.wanted_by_users.get(v, ()) for v in op.results]) if has_wants else ()
-    return Situation(*found, tuple(origins) if has_origins else (), identities, joins, wants, alike), is_pending
-
-
-def _wanted_alike(values: Values, value: Value) -> tuple[tuple[ClosedSharding, int], ...]:
-    """The shardings in which several ops want a value that does not exist in them, with their number."""
-    have, wants = values.partitioned[value].shardings, values.facts.wanted_alike.get(value, {})
-    return tuple([want for want in wants.items() if want[0] not in have])
+    by_users, alike = ({}, {}) if values.wants else (facts.wanted_by_users, facts.wanted_alike)
+    operands: list[OperandAt] = []
+    for i, each in enumerate(partitioned):
+        share = each.share * times.get(each.home, 1.0) / here * (1.0 if divided is None else divided[i])
+        origins = _origins(values, each) if each.leaves else ()
+        identity_of = identity_among(pending, each.value, values.recomputed_by) if pending else None
+        wants = alike.get(each.value)
+        others = tuple([want for want in wants.items() if want[0] not in each.shardings]) if wants else ()
+        operands.append(OperandAt(known[i], each.recompute is not None, share, origins, identity_of, others))
+    results: list[ResultAt] = []
+    for value in op.results:
+        joins = _pending_beside(values, value) if value in facts.added_to else None
+        results.append(ResultAt(values.wanted(value), joins, by_users.get(value, ())))
+    return Situation(tuple(operands), tuple(results), tuple([each.wanted for each in partitioned]))
 
 
 def _pending_beside(values: Values, value: Value) -> ClosedSharding | None:
     """The sharding of another part of the sum that a value is a part of, if that is planned, and not reduced yet."""
-    beside = values.facts.added_to.get(value)
-    if beside is None:
-        return None
     try:
-        have = values.partitioned[beside].shardings
+        have = values.partitioned[values.facts.added_to[value]].shardings
     except KeyError:
         return None
     return next(iter(have)) if all(sharding.partial for sharding in have) else None
 
 
-def _known(values: Values, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
+def _known(values: Values, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
     """The shardings in which a value exists, and the reduced one if another op needs it reduced."""
     have = tuple(partitioned.shardings)
     if not have[0].partial or partitioned.wanted.partial or not all(sharding.partial for sharding in have):
         return have
-    is_reduced = value in values.facts.reduced_anyway or value in values.reduced_once
+    is_reduced = partitioned.value in values.facts.reduced_anyway or partitioned.value in values.reduced_once
     return (*have, partitioned.wanted) if is_reduced else have
 
 

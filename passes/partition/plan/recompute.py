@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,14 +82,11 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
     return bool(sources) and all(is_identity(maker(op.operands[i]), kind, maker) for i in sources)
 
 
-def identities_among(
-    op: Op, known: Sequence[Sequence[ClosedSharding]], maker: Callable[[Value], Op | None]
-) -> tuple[ReductionKind | None, ...]:
-    """For each operand, of which these shardings are known, the kind of pending reduction that it is the identity of;
-    empty if none is."""
-    kinds = list(dict.fromkeys(kind for have in known for sharding in have for _, kind in sharding.partial))
-    found = [next((kind for kind in kinds if is_identity(maker(v), kind, maker)), None) for v in op.operands]
-    return tuple(found) if any(found) else ()
+def identity_among(
+    kinds: Iterable[ReductionKind], value: Value, maker: Callable[[Value], Op | None]
+) -> ReductionKind | None:
+    """The first of these kinds of reductions that the value is the identity of."""
+    return next((kind for kind in kinds if is_identity(maker(value), kind, maker)), None)
 
 
 def is_recomputable(op: Op) -> bool:

@@ -43,31 +43,51 @@ class Origin:
         return ClosedSharding(tuple([sharding.axes[d] if d >= 0 else () for d in self.dims]))
 
 
-class Situation(NamedTuple):
-    """The shardings that the tensors of an op exist in and are wanted in.
+class OperandAt(NamedTuple):
+    """Where an operand exists.
 
-    `known` has the shardings in which each operand exists, the first the one it was made in; `wanted_operands` and
-    `wanted_results` have the propagated shardings. An operand that is `recomputable` can be computed in any sharding
-    without communication. `shares` says how often a reshard of each operand runs for one run of the op: in front of a
-    loop it runs once. An operand that has `origins` can be computed from these, wherever they are brought; `origins` is
-    empty if none has any. If reductions are pending, `identity_of` has for each operand the kind of those that it is
-    the identity of, as zeros are of a sum. `joins` has for each result the sharding of what it is added to, if that has
-    a reduction pending, which is then the reduction of both; it is empty if there is none. `wants` has for each result
-    what its users want, if that is not only the wanted sharding; it is empty if there is nothing such. `alike` has for
-    each operand the shardings in which several ops want it, so that one reshard serves them all, with their number; it
-    is empty if there are none.
+    `known` has the shardings in which it exists, the first the one it was made in. One that is `recomputable` can be
+    computed in any sharding without communication. `share` says how often a reshard of it runs for one run of the op:
+    in front of a loop it runs once. An operand that has `origins` can be computed from these, wherever they are
+    brought. `identity_of` is the kind of the pending reductions of the op's operands that it is the identity of, as
+    zeros are of a sum. `alike` has the shardings in which several ops want it, so that one reshard serves them all,
+    with their number.
     """
 
-    known: tuple[tuple[ClosedSharding, ...], ...]
-    recomputable: tuple[bool, ...]
-    shares: tuple[float, ...]
+    known: tuple[ClosedSharding, ...]
+    recomputable: bool = False
+    share: float = 1.0
+    origins: tuple[Origin, ...] = ()
+    identity_of: ReductionKind | None = None
+    alike: tuple[tuple[ClosedSharding, int], ...] = ()
+
+
+class ResultAt(NamedTuple):
+    """Where a result is wanted: in the propagated sharding, and as its users want it, if that is not only the same.
+    `joins` is the sharding of what it is added to, if that has a reduction pending, which is then the reduction of
+    both."""
+
+    wanted: ClosedSharding
+    joins: ClosedSharding | None = None
+    wants: Sequence[AnyWant] = ()
+
+
+class Situation(NamedTuple):
+    """Where the operands of an op exist, and where they and its results are wanted by propagation."""
+
+    operands: tuple[OperandAt, ...]
+    results: tuple[ResultAt, ...]
     wanted_operands: tuple[ClosedSharding, ...]
-    wanted_results: tuple[ClosedSharding, ...]
-    origins: tuple[tuple[Origin, ...], ...] = ()
-    identity_of: tuple[ReductionKind | None, ...] = ()
-    joins: tuple[ClosedSharding | None, ...] = ()
-    wants: tuple[Sequence[AnyWant], ...] = ()
-    alike: tuple[tuple[tuple[ClosedSharding, int], ...], ...] = ()
+
+    @property
+    def known(self) -> Sequence[ClosedSharding]:
+        """The shardings in which operands exist."""
+        return [sharding for operand in self.operands for sharding in operand.known]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a reduction of an operand may be pending."""
+        return any(sharding.partial for sharding in self.known)
 
 
 class TensorUses(NamedTuple):
@@ -83,8 +103,8 @@ class TensorUses(NamedTuple):
 
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
-    summed: tuple[float, ...] = ()
-    remains: tuple[float, ...] = ()
+    summed: tuple[float, ...]
+    remains: tuple[float, ...]
     repeated: tuple[int, ...] = ()
 
 
@@ -106,7 +126,7 @@ class StrategyQuery:
         what: object = op.name, tuple(op.attrs.items())
         if not in_parts and not any(f.kind in ALONG for f in factors):
             what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None, opdef.copied
-        pending = any(sharding.partial for known in self.at.known for sharding in known)
+        pending = self.at.is_pending
         return (
             what,
             self.rule,
@@ -126,9 +146,9 @@ def plain_query(
     op: Op, rule: FactorRule, operands: Sequence[ClosedSharding], results: Sequence[ClosedSharding]
 ) -> StrategyQuery:
     """A query of which only the shardings of the operands and the wanted ones of the results are known."""
-    n, wanted = len(operands), tuple(operands)
-    at = Situation(tuple([(at,) for at in operands]), (False,) * n, (1.0,) * n, wanted, tuple(results))
-    return StrategyQuery(op, rule, at, TensorUses((False,) * n, (True,) * len(results)))
+    n, m = len(operands), len(results)
+    at = Situation(tuple([OperandAt((o,)) for o in operands]), tuple(map(ResultAt, results)), tuple(operands))
+    return StrategyQuery(op, rule, at, TensorUses((False,) * n, (True,) * m, (1.0,) * m, (1.0,) * m))
 
 
 def repeated_operands(op: Op) -> tuple[int, ...]:
@@ -185,61 +205,54 @@ Rank = Mapping[AxisRef, int]
 
 @record
 class _Operand:
-    """All that the reshards of an operand depend on: its global shape, the bytes of an element, and the fields of a
-    query."""
+    """All that the reshards of an operand depend on: its global shape, the bytes of an element, and where it exists."""
 
     shape: tuple[int, ...]
     itemsize: float
-    known: tuple[ClosedSharding, ...]
-    recomputable: bool
-    share: float
-    origins: tuple[Origin, ...]
-    identity_of: ReductionKind | None
-    alike: tuple[tuple[ClosedSharding, int], ...]
+    at: OperandAt
 
     def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
         """The reshard to that sharding."""
-        if self.recomputable and (sharding.is_plain or self._is_identity(sharding)):
+        at = self.at
+        if at.recomputable and (sharding.is_plain or self._is_identity(sharding)):
             return ()
-        origins = self.origins if self.origins and sharding.is_plain else ()
-        is_done = sharding in self.known
-        share = self.share / next((users for wanted, users in self.alike if wanted == sharding), 1)
-        return (Move(self.shape, self.itemsize, self.known, sharding, share, True, is_done, origins),)
+        origins = at.origins if at.origins and sharding.is_plain else ()
+        share = at.share / next((users for wanted, users in at.alike if wanted == sharding), 1)
+        return (Move(self.shape, self.itemsize, at.known, sharding, share, True, sharding in at.known, origins),)
 
     def _is_identity(self, sharding: ClosedSharding) -> bool:
         """Whether the operand is the identity of the reduction that is pending in that sharding."""
-        return sharding.order is None and {kind for _, kind in sharding.partial} == {self.identity_of}
+        return sharding.order is None and {kind for _, kind in sharding.partial} == {self.at.identity_of}
 
 
 @record
 class _Result:
-    """All that the reshards of a result depend on: its global shape, the bytes of an element, and the fields of a
-    query."""
+    """All that the reshards of a result depend on: its global shape, the bytes of an element, where it is wanted, and
+    its uses."""
 
     shape: tuple[int, ...]
     itemsize: float
-    wanted: ClosedSharding
+    at: ResultAt
     is_used: bool
     summed: float
     remains: float
-    joins: ClosedSharding | None
-    wants: Sequence[AnyWant]
 
     def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
         """The reshards from that sharding."""
-        if not self.is_used or (self.joins is not None and _is_added_in_place(sharding, self.joins)):
+        at = self.at
+        if not self.is_used or (at.joins is not None and _is_added_in_place(sharding, at.joins)):
             return ()
-        if not self.wants:
-            return (self._move((sharding,), self.wanted, self.remains),)
+        if not at.wants:
+            return (self._move((sharding,), at.wanted, self.remains),)
         return tuple(self._moves_for_users(sharding, rank))
 
     def _moves_for_users(self, sharding: ClosedSharding, rank: Rank) -> Iterator[Move]:
         """The reshards for all users: first to the finest shardings, from which the others may be reached."""
         there = [sharding]
-        if sharding.partial and not all(isinstance(want, WantArranged) for want in self.wants):
-            yield self._move((sharding,), self.wanted)
-            there = [self.wanted]
-        for want in self.wants:
+        if sharding.partial and not all(isinstance(want, WantArranged) for want in self.at.wants):
+            yield self._move((sharding,), self.at.wanted)
+            there = [self.at.wanted]
+        for want in self.at.wants:
             if isinstance(want, WantArranged):
                 yield self._arranged(want, tuple(there))
                 continue
@@ -254,10 +267,10 @@ class _Result:
 
     def _arranged(self, want: WantArranged, there: tuple[ClosedSharding, ...]) -> Move:
         """What a user sends that arranges the elements."""
-        op, behind = want.signature.op, (want.behind,) if want.behind else ()
-        at = Situation((there,), (False,), (1.0,), (self.wanted,), (want.sharding,), wants=behind)
-        rules = (want.signature.rule, *want.signature.other_rules)
-        asked = tuple([StrategyQuery(op, rule, at, TensorUses((), ())) for rule in rules if rule is not None])
+        result = ResultAt(want.sharding, wants=want.behind)
+        at = Situation((OperandAt(there),), (result,), (self.at.wanted,))
+        rules, uses = (want.signature.rule, *want.signature.other_rules), TensorUses((), (), (1.0,), (1.0,))
+        asked = tuple([StrategyQuery(want.signature.op, rule, at, uses) for rule in rules if rule is not None])
         return Move(self.shape, self.itemsize, there, there[0], 1.0, False, False, asked=asked)
 
     def _move(
@@ -302,7 +315,7 @@ class Sides:
         self.machine = machine
         self.arithmetic = arithmetic_seconds(machine, q.op)
         """Seconds of the op's arithmetic on one device."""
-        self.kept = bytes_of(q.op.results[-1], q.at.wanted_results[-1]) if OPS[q.op.name].copied == -1 else math.inf
+        self.kept = bytes_of(q.op.results[-1], q.at.results[-1].wanted) if OPS[q.op.name].copied == -1 else math.inf
         """The bytes that are kept of a result that is a part of a tensor: a slice of a slice reads only those."""
         self.given = len(q.op.operands)
         self.values = (*q.op.operands, *q.op.results)
@@ -320,21 +333,14 @@ class Sides:
         self._known = [known.of(tensor) for tensor in self._tensors]
 
     def _operands(self) -> Iterator[_Operand]:
-        at = self.q.at
-        for i, value in enumerate(self.q.op.operands):
-            origins = at.origins[i] if at.origins else ()
-            identity_of = at.identity_of[i] if at.identity_of else None
-            size = value.shape, value.dtype.nbytes
-            alike = at.alike[i] if at.alike else ()
-            yield _Operand(*size, at.known[i], at.recomputable[i], at.shares[i], origins, identity_of, alike)
+        for value, at in zip(self.q.op.operands, self.q.at.operands, strict=True):
+            yield _Operand(value.shape, value.dtype.nbytes, at)
 
     def _results(self) -> Iterator[_Result]:
-        at, uses = self.q.at, self.q.uses
-        for i, value in enumerate(self.q.op.results):
-            summed, remains = uses.summed[i] if uses.summed else 1.0, uses.remains[i] if uses.remains else 1.0
-            is_used, joins = not uses.used or uses.used[i], at.joins[i] if at.joins else None
-            wants = at.wants[i] if at.wants else ()
-            yield _Result(value.shape, value.dtype.nbytes, at.wanted_results[i], is_used, summed, remains, joins, wants)
+        uses = self.q.uses
+        for i, (value, at) in enumerate(zip(self.q.op.results, self.q.at.results, strict=True)):
+            is_used = not uses.used or uses.used[i]
+            yield _Result(value.shape, value.dtype.nbytes, at, is_used, uses.summed[i], uses.remains[i])
 
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these
@@ -404,6 +410,7 @@ class Sides:
             for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
                 now = found[i].sharding
                 whole = replace(now, axes=(*now.axes[:dim], (), *now.axes[dim + 1 :]))
-                if whole in q.at.known[i] or (q.at.recomputable[i] and whole.is_plain):
+                at = q.at.operands[i]
+                if whole in at.known or (at.recomputable and whole.is_plain):
                     found[i] = self.side(i, whole)
         return placed if all(now is before for now, before in zip(found, placed, strict=True)) else found

@@ -61,11 +61,13 @@ def proposals_of(q: StrategyQuery) -> Iterator[dict[int, Axes]]:
     """What the shardings mean for factors: those of operands that cost something elsewhere come first. The last
     proposals are the same with axes of dims that need replication moved to others."""
     sides, at = (*q.rule.operands, *q.rule.results), q.at
-    in_order = sorted(range(len(at.known)), key=lambda i: at.recomputable[i] or bool(at.origins and at.origins[i]))
-    known = [(sides[i], sharding.axes) for i in in_order for sharding in at.known[i]]
-    wanted = zip(sides, [sharding.axes for sharding in (*at.wanted_operands, *at.wanted_results)], strict=True)
-    results = sides[len(at.known) :]
-    by_users = [(results[i], split) for i, wants in enumerate(at.wants) for want in wants if (split := want.split)]
+    operands = zip(q.rule.operands, at.operands, strict=True)
+    costly_first = sorted(operands, key=lambda operand: operand[1].recomputable or bool(operand[1].origins))
+    known = [(tensor, sharding.axes) for tensor, operand in costly_first for sharding in operand.known]
+    shardings = (*at.wanted_operands, *[result.wanted for result in at.results])
+    wanted = zip(sides, [sharding.axes for sharding in shardings], strict=True)
+    results = zip(q.rule.results, at.results, strict=True)
+    by_users = [(tensor, split) for tensor, result in results for want in result.wants if (split := want.split)]
     tensors = list(dict.fromkeys([*known, *wanted, *by_users]))
     said = [factors_of_dims(q.rule, tensor, axes) for tensor, axes in tensors]
     fitting: dict[tuple[tuple[int, Axes], ...], dict[int, Axes]] = {}
@@ -171,7 +173,8 @@ def _pending(q: StrategyQuery) -> Iterator[tuple[Sequence[int], dict[AxisRef, Re
     """The operands with whose reductions the op commutes, in groups, and those reductions that some of them has
     pending."""
     for linearity in OPS[q.op.name].linearity(q.op):
-        parts = (part for position in linearity.group for sharding in q.at.known[position] for part in sharding.partial)
+        known = (sharding for position in linearity.group for sharding in q.at.operands[position].known)
+        parts = (part for sharding in known for part in sharding.partial)
         yield linearity.group, {a: kind for a, kind in parts if kind in linearity.kinds}
 
 

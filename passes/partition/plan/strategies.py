@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ir.mesh import Axes, axes_size
+from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS, FactorKind
 from ir.ops.declaration import InKernels
 from ir.records import record
@@ -212,9 +212,8 @@ class StrategySelector:
         devices cut their parts out of what they have, and less is sent over the other axes."""
         if best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
             return []
-        everywhere = (*q.at.known, q.at.wanted_operands, q.at.wanted_results)
-        used = {a for known in everywhere for at in known for axes in at.axes for a in axes}
-        used.update(a for _, axes in best.factors for a in axes)
+        everywhere = (*q.at.known, *q.at.wanted_operands, *[result.wanted for result in q.at.results])
+        used = _split_over(everywhere).union(*[axes for _, axes in best.factors])
         free = tuple([a for a in self.free if a not in used])
         if not free:
             return []
@@ -236,9 +235,8 @@ class StrategySelector:
         if not is_tried or best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
             return []
         have, rank = dict(best.factors), self.sub_axes.rank
-        held = {a for known in q.at.known for at in known for axes in at.axes for a in axes}
         partial, splits = {a for at in best.operands for a, _ in at.partial}, list[Way]()
-        for axis in sorted(held, key=lambda a: rank[a]):
+        for axis in sorted(_split_over(q.at.known), key=lambda a: rank[a]):
             others = {f: tuple([a for a in axes if a != axis]) for f, axes in have.items()}
             through = tuple(sorted(partial - {axis}, key=lambda a: rank[a]))
             for f, factor in enumerate(q.rule.factors):
@@ -257,7 +255,8 @@ class StrategySelector:
         count = len(q.op.operands)
         rest = sorted({f for dim in q.rule.results[0] for f in dim}) if q.uses.used else ()
         loops = self.options.windowed_einsum != "never" and can_be_windowed(q.op)
-        ready = [_that_split((*known, wanted)) for known, wanted in zip(q.at.known, q.at.wanted_operands, strict=True)]
+        there = zip(q.at.operands, q.at.wanted_operands, strict=True)
+        ready = [_that_split((*operand.known, wanted)) for operand, wanted in there]
         for factors, through in splits:
             for group, pending in pending_groups(q, through):
                 placed = sides.under(factors, group, pending)
@@ -275,7 +274,8 @@ class StrategySelector:
                 if not loops:
                     continue
                 shardings = sides.shardings(placed)
-                for windowed, (operands, results) in windowed_einsums(q.rule, shardings, ready, q.at.wanted_results[0]):
+                wanted = q.at.results[0].wanted
+                for windowed, (operands, results) in windowed_einsums(q.rule, shardings, ready, wanted):
                     split = [sides.side(i, sharding) for i, sharding in enumerate((*operands, *results))]
                     yield self._candidate(sides, factors, split, windowed)
 
@@ -396,6 +396,11 @@ def _that_split(shardings: Iterable[ClosedSharding]) -> Sequence[ClosedSharding]
     return [sharding for sharding in dict.fromkeys(shardings) if any(sharding.axes)]
 
 
+def _split_over(shardings: Iterable[ClosedSharding]) -> set[AxisRef]:
+    """The axes that split some dim."""
+    return {a for sharding in shardings for axes in sharding.axes for a in axes}
+
+
 def _is_cut_at_most(move: Move) -> bool:
     """Whether devices have what the move needs in the sharding in which the value was made, or can cut it out of that.
     Other shardings in which it exists may have been sent, and without uses they are not. What is asked for is cut by
@@ -413,7 +418,7 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     operand is made partial for it, or only one is partial, with no more bytes than the result."""
     operands, results = shardings
     pending = [i for i, sharding in enumerate(operands) if sharding.partial]
-    if any(not any(have.partial for have in q.at.known[i]) for i in pending):
+    if any(not any(have.partial for have in q.at.operands[i].known) for i in pending):
         return True
     if len(pending) != 1 or any(result.partial != operands[pending[0]].partial for result in results):
         return False
