@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -33,6 +33,8 @@ class OpContext:
     operands: tuple[Value, ...]
     builder: RegionBuilder
     of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
+    names: Mapping[Value, str] = field(default_factory=dict[Value, str])
+    """What causes call operands, if not by their own names."""
 
     def local_type(self, result: int = 0) -> TensorType:
         """The type of a shard of a result."""
@@ -75,7 +77,7 @@ class OpContext:
         """A context in which ops are written with this op as their cause, because data of these values is sent along
         the axes."""
         along = tuple(map(self.mesh.spell, merge_axes(axes)))
-        names = tuple(dict.fromkeys(v.name for v in values))
+        names = tuple(dict.fromkeys(self.names.get(v, v.name) for v in values))
         return self.builder.at(self.op.span, Cause(kind, self.op.name, name=self.op.label, values=names, axes=along))
 
     def _is_whole(self, need: Halo) -> bool:

@@ -56,6 +56,8 @@ class Writer:
         self.steps: dict[str, Steps] = {}
         self.strategies: dict[str, Spelled] = {}
         self.of_the_caller: Callers = {}
+        self.names: dict[Value, str] = {}
+        """What causes call the results of reshards that have no name in the program: as what is resharded."""
         self.became: dict[Op, Sequence[Op]] = {}
         self.of_one_op: dict[object, tuple[dict[str, Attr], Sequence[TensorType]]] = {}
         """The attributes and result types of ops that are written as one op of the same name on local operands, by all
@@ -92,7 +94,7 @@ class Writer:
         around = b.span, b.cause
         for op in ops:
             first = len(b.ops)
-            b.span, b.cause = op.span, op.cause or _by_the_user(op)
+            b.span, b.cause = op.span, op.cause or self.by_the_user(op)
             self.local.update(zip(op.results, self.locals(b, op), strict=True))
             if not op.regions:
                 self.became[op] = b.ops[first:]
@@ -130,8 +132,10 @@ class Writer:
         steps = self.steps.get(text)
         if steps is None:
             steps = self.steps[text] = read_steps(self.program.meshes, text, op.span)
-        cause = replace(op.cause or Cause("written"), values=(operand.name,))
-        before, x = self.shardings.of(operand), self.local[operand]
+        cause, moved = op.cause or Cause("written"), self.names.get(operand, operand.name)
+        if cause.kind != "annotation" or cause.name != result.name:
+            self.names[result] = moved
+        cause, before, x = replace(cause, values=(moved,)), self.shardings.of(operand), self.local[operand]
         return (emit_steps(b, x, result.shape, before, steps, self.sub_axes, result.name, cause),)
 
     def op(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
@@ -153,7 +157,7 @@ class Writer:
         )
         first = len(b.ops)
         local = self.masked(b, op, rule, spelled, operands)
-        context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
+        context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller, self.names)
         written = self.checked(op, partitioning_of(op).write(context))
         made = b.ops[first:] if OPS[op.name].family != "host" else []
         if len(made) == 1 and (made[0].name, made[0].operands) == (op.name, tuple(self.locals_of(op))):
@@ -203,9 +207,8 @@ class Writer:
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
 
-
-def _by_the_user(op: Op) -> Cause | None:
-    """The cause of a collective that no pass inserted."""
-    if op.name not in COLLECTIVES:
-        return None
-    return Cause("written", op.name, name=op.label, values=tuple(v.name for v in op.operands))
+    def by_the_user(self, op: Op) -> Cause | None:
+        """The cause of a collective that no pass inserted."""
+        if op.name not in COLLECTIVES:
+            return None
+        return Cause("written", op.name, name=op.label, values=tuple([self.names.get(v, v.name) for v in op.operands]))

@@ -10,6 +10,7 @@ import pytest
 import spmdc
 from ir.causes import Cause
 from ir.ops.collective import COLLECTIVES
+from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, all_ops, values_within
 
 PROGRAMS = sorted((Path(__file__).parents[2] / "programs").glob("*.spmd"))
@@ -54,7 +55,9 @@ def is_called(op: Op, name: str) -> bool:
 
 def check(program: Program, memory_limit: int | None = None) -> list[Cause]:
     plan = spmdc.plan(program, memory_limit=memory_limit)
-    names, ops = names_in(program) | names_in(plan.program), [*all_ops(program), *all_ops(plan.program)]
+    ops = [*all_ops(program), *all_ops(plan.program)]
+    resharded = {op.result.name for op in all_ops(plan.program) if is_reshard(op)} - names_in(program)
+    names = (names_in(program) | names_in(plan.program)) - resharded
     functions = program.functions.keys() | plan.program.functions.keys()
     known = {op.name for op in ops}
     written = {op.name for op in all_ops(program) if op.name in COLLECTIVES}
