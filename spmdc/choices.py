@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ir.causes import Cause
 from ir.diagnostics import error, require
 from ir.mesh import Mesh
 from ir.program import Op
@@ -29,7 +30,8 @@ from spmdc.reports.cost_text import seconds_text
 class Choice:
     """A strategy of an op. `seconds` is the time of the op and of the reshards for it, `alone` that of the op only, and
     `total` that of the whole plan with that strategy, if it was computed. `excess` is the number of bytes beyond the
-    memory limit. `excluded` names the option that forbids it."""
+    memory limit. `excluded` names the option that forbids it. The strategies of a reshard are steps, one for each
+    sharding in which the value existed before."""
 
     strategy: str
     operands: tuple[str, ...]
@@ -44,7 +46,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Choices:
-    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split.
+    """The alternatives for an op: its rules, the strategies, cheapest first, and why some factors are never split. A
+    reshard has a `cause` in place of rules.
 
     The plan has `copies` of the op if the function that it is of was planned for several calls, or it is computed again
     in other shardings. Another strategy is for all of them.
@@ -56,6 +59,7 @@ class Choices:
     choices: tuple[Choice, ...]
     whole: tuple[str, ...]
     copies: int = 1
+    cause: Cause | None = None
 
     def __repr__(self) -> str:
         return f"<Choices for {self.value}, {self.op}: {len(self.choices)}>"
@@ -64,12 +68,16 @@ class Choices:
         return pages.lines(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{self.value} = {self.op}: {' | '.join(self.rules)}"]
+        what = f"{self.op}: {' | '.join(self.rules)}"
+        if self.cause is not None:
+            what = f"{self.op} of {' and '.join(self.cause.values)}: {self.cause}"
+        lines = [f"{self.value} = {what}"]
         for choice in self.choices:
             mark = "*" if choice.is_chosen else "-" if choice.excluded else " "
             total = f", the program {seconds_text(choice.total)}" if choice.total is not None else ""
             text = choice.strategy or "computed whole on every device"
-            costs = f"{seconds_text(choice.seconds)} ({seconds_text(choice.alone)} without reshards{total})"
+            alone = f"{seconds_text(choice.alone)} without reshards" if self.cause is None else "sent from there"
+            costs = f"{seconds_text(choice.seconds)} ({alone}{total})"
             lines.append(f"{mark} {text}: {costs}")
             lines.append(f"      {', '.join(choice.operands)} -> {', '.join(choice.results)}")
             if choice.excluded:

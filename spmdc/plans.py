@@ -34,6 +34,7 @@ from spmdc.choices import Choice, Choices
 from spmdc.pictures import pages
 from spmdc.reports.cost_text import cost_text, sum_text
 from spmdc.reports.plan_differences import plan_differences
+from spmdc.reshard_choices import reshard_choices
 
 _Queries = list[tuple[StrategySelector, Sequence[StrategyQuery]]]
 """What was asked for an op, and of whom."""
@@ -91,8 +92,11 @@ class Plan:
 
     def explain(self, value: str) -> Choices:
         """The possible strategies for the op that makes the value of that name, or of `function.name` if several
-        functions have one. Raises SpmdcError (E101).
+        functions have one; for a reshard, why it is there, and its steps. Raises SpmdcError (E101, E413).
         """
+        made = list(_makers(self.program, value))
+        if made and all(map(is_reshard, made)):
+            return reshard_choices(self.program, made[0], self.options, self.cost().seconds)
         return choices_for(self, value)
 
     def replace(self, value: str, strategy: str) -> Plan:

@@ -95,10 +95,14 @@ def test_a_value_that_the_plan_computes_otherwise_leads_to_what_it_became(spmdc:
     assert f"the plan {name!r} in its place" in spmdc("plan", "-", "--explain", "r", stdin=text).err
 
 
-def test_a_reshard_has_no_strategies_and_says_what_it_is_for(spmdc: Run) -> None:
+def test_a_reshard_says_what_it_is_for(spmdc: Run) -> None:
     gathered = b"mesh (x=4)\ndef main(a: f32[8@x]) -> (o: f32[8]{replicated}) {\n  return tanh(a)\n}"
     ended = spmdc("plan", "-", "--explain", "o.1", stdin=gathered)
-    assert "it is 'o', resharded: result o of main" in ended.err
+    assert ended.out.startswith("o.1 = reshard of o: [x] -> [-], result o of main\n* all_gather 0 (x) -> [-]: ")
+    cause = spmdc("plan", "-", "--explain", "o.1", "--json", stdin=gathered).json["cause"]
+    assert cause == {
+        "kind": "result", "name": "o", "function": "main", "values": ["o"], "source": "[x]", "target": "[-]"
+    }  # fmt: skip
 
 
 def test_two_plans_are_compared(spmdc: Run) -> None:

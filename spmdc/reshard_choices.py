@@ -1,0 +1,96 @@
+"""What a reshard of a plan moves, why, and what it would take from the other shardings in which the value exists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from ir.causes import Cause
+from ir.manual import region_axes
+from ir.ops.control import is_manual
+from ir.ops.resharding import is_reshard
+from ir.program import Op, Program, Region, Value, all_ops
+from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
+from passes.partition.options import PartitionOptions
+from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.steps import AnySharding, Steps, Task
+from passes.partition.reshard.strided import Retile
+from passes.partition.spelling import IDENTITY, read_steps, spell_steps
+from passes.sub_axes import find_sub_axes
+from spmdc.choices import Choice, Choices
+
+
+def reshard_choices(program: Program, op: Op, options: PartitionOptions, total: float) -> Choices:
+    """The steps of a reshard of a plan that takes `total` seconds, and those from other shardings; cheapest first."""
+    sub_axes, mesh = find_sub_axes(program), program.mesh
+    shardings, options = PlanShardings(sub_axes), options.for_meshes(program.meshes)
+    for region in filter(is_manual, all_ops(program)):
+        for param, operand in zip(region.regions[0].params, region.operands, strict=True):
+            shardings.inside[param] = inside_sharding(shardings.of(operand), region_axes(region))
+    resharder = Resharder(sub_axes, options.for_choices().machine, Resharder(sub_axes, options.machine))
+    before = {source: shardings.of(source) for source in _before(program, op)}
+    source, target = before[op.operands[0]], shardings.of(op.result)
+    cause = replace(
+        op.cause or Cause("written"),
+        values=(op.operands[0].name,),
+        source=source.spell(mesh),
+        target=target.spell(mesh),
+    )
+
+    own, size = str(op.attrs["steps"]), (op.result.shape, op.result.dtype.nbytes)
+
+    def choice(at: ClosedSharding, text: str, seconds: float, *, is_chosen: bool) -> Choice:
+        shardings = (at.spell(mesh),), (target.spell(mesh),)
+        return Choice(text, *shardings, seconds, seconds, total if is_chosen else None, 0, is_chosen)
+
+    found: list[Choice] = []
+    for at in dict.fromkeys(before.values()) if own != IDENTITY else ():
+        steps = resharder.plan(*size, at, target)
+        text = spell_steps(mesh, steps.steps)
+        found.append(choice(at, text, steps.seconds, is_chosen=at == source and text == own))
+    if not any(each.is_chosen for each in found):
+        edited = read_steps(program.meshes, own, op.result.span) if own != IDENTITY else ()
+        seconds = _seconds(Task(resharder.machine, sub_axes, *size, source, target), edited)
+        found.append(choice(source, own, seconds, is_chosen=True))
+    found.sort(key=lambda each: each.seconds)
+    return Choices(op.result.name, op.name, (), tuple(found), (), cause=cause)
+
+
+def _seconds(task: Task, steps: Steps) -> float:
+    """The time of steps that a user may have written."""
+    seconds, at = 0.0, cast(AnySharding, task.source)
+    for step, after in steps:
+        have, want = (math.ceil(task.itemsize * math.prod(each.local_shape(task.shape))) for each in (at, after))
+        cost = step.cost(task, at, after) if isinstance(step, Retile) else step.cost_of(task.machine, have, want)
+        seconds, at = seconds + cost[0], after
+    return seconds
+
+
+def _before(program: Program, op: Op) -> Sequence[Value]:
+    """The forms that the plan has of what the op reshards, before it: itself, and what else is resharded of the
+    same."""
+    seen = next(found for f in program.functions.values() if (found := _seen_at(f.body, op)) is not None)
+    made_of: dict[Value, Value] = {}
+    for other in seen:
+        (operand,) = other.operands
+        made_of[other.result] = made_of.get(operand, operand)
+    (operand,) = op.operands
+    first = made_of.get(operand, operand)
+    return [first, *(value for value, of in made_of.items() if of is first)]
+
+
+def _seen_at(region: Region, op: Op) -> list[Op] | None:
+    """The reshards whose results an op of the region, or inside it, can use; None if it is not there."""
+    seen: list[Op] = []
+    for other in region.ops:
+        if other is op:
+            return seen
+        for inner in other.regions:
+            found = _seen_at(inner, op)
+            if found is not None:
+                return seen + found
+        if is_reshard(other):
+            seen.append(other)
+    return None
