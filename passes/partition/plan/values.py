@@ -31,6 +31,9 @@ from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.spelling import IDENTITY, spell_steps
 from passes.partition.strategy import Strategy
 
+_MOST_MADE_AGAIN = 64
+"""The longest chain of ops that are computed again, each for the operands of the one before."""
+
 
 class _Target(NamedTuple):
     """The sharding that a value is needed in, where and why, and the name that it has there."""
@@ -59,6 +62,8 @@ class Values:
     """For each function that is being planned, the arguments that it takes: number, sharding and local value."""
     moved: dict[Value, ReshardPlan] = field(default_factory=dict[Value, ReshardPlan])
     """The reshards that communicate, by the local values that they end with."""
+    made_again: int = 0
+    """The length of the chain of ops that are being computed again."""
 
     # What is known of a value.
 
@@ -207,7 +212,9 @@ class Values:
     def _by_maker(self, partitioned: PartitionedValue, target: _Target, plan: ReshardPlan) -> Value | None:
         """The value computed in the target's sharding, or in a coarser one and cut, by its maker from operands in other
         shardings; None unless that is faster than the reshard."""
-        if partitioned.maker is None or self._estimate().again(partitioned, target.sharding, plan) is None:
+        if partitioned.maker is None or self.made_again == _MOST_MADE_AGAIN:
+            return None
+        if self._estimate().again(partitioned, target.sharding, plan) is None:
             return None
         if self.facts.uses[partitioned.value] <= 1:
             for value, moved in partitioned.moved.items():
@@ -215,7 +222,9 @@ class Values:
                 for made in made_by(moved):
                     have.pop(made, None)
         source = computed_in(*partitioned.maker, target.sharding)
+        self.made_again += 1
         again = self._result_of(*partitioned.maker, source, partitioned.home)
+        self.made_again -= 1
         return self._cut(partitioned, again, source, target)
 
     def _by_callers(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:

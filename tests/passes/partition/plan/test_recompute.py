@@ -245,3 +245,13 @@ def test_parts_of_boxes_at_computed_places_are_not_cut_out_of_the_whole() -> Non
         }""")
     for name in machine_names():
         check_equivalence(program, machine=machine(name))
+
+
+def test_chains_of_any_length_are_computed_again() -> None:
+    """Each turn exchanges blocks, and all of them can be done with the whole of what the first one takes."""
+    turn = "  {} = reshape(transpose(reshape({}, shape=[4, 64]), perm=[1, 0]), shape=[16, 16])"
+    turns = "\n".join(turn.format(f"v{i + 1}", f"sin(v{i})") for i in range(64))
+    text = f"mesh (x=8)\ndef main(v0: f32[16@x, 16]) -> (r: f32[16@x, 16]) {{\n{turns}\n  return v64 }}"
+    kinds = [c.kind for c in spmdc.partition(spmdc.parse(text)).collectives()]
+    assert set(kinds) == {"all_to_all", "all_gather"}
+    assert len(kinds) < 64
