@@ -15,6 +15,10 @@ If one value is sharded differently, so may be what it is computed from, such as
 that still communicates is tried whole: every device receives all that the iterations read, once, in front of the loop,
 and computes all of them. Many small iterations, each of which depends on the one before, are faster this way than with
 a message in each.
+
+A loop inside another one is planned in each trial of that one. It is searched in full for the first of these and for
+the sharding that is chosen in the end, and briefly for the others: so the time grows with the depth of the nesting, but
+much more slowly.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from passes.partition.plan.strategies import CLOSE
 from passes.partition.plan.trial import Trial
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
+_MAX_TRIALS_IN_A_BRIEF_ROUND = 2
 _FEW_TRIPS = 2
 """How often a loop of unknown length runs at least, for what is received once for all iterations to be worth it."""
 
@@ -61,14 +66,19 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
             values.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
     wanted = {i: values.wanted(body.params[i]) for i in changing}
     have = tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing)
-    key = op, have, tuple(wanted.values()), tuple(values.wanted(op.results[i]) for i in changing)
+    key: tuple[object, ...] = op, have, tuple(wanted.values()), tuple(values.wanted(op.results[i]) for i in changing)
+    last = p.searched.get(op) if p.is_brief and key not in p.loops else None
+    if last is not None:
+        key, p.was_brief = ("brief", *key), True
     known = p.loops.get(key)
     if known is not None:
         p.whole.whole_loops += known.is_whole
         _plan(p, b, op, known)
         return
     before = _decided(p)
-    best = _search(p, b, op, wanted)
+    best = _search(p, b, op, wanted, last)
+    if last is None:
+        p.searched[op] = best.choice
     if _decided(p) == before:
         p.split_loops[key] = best.choice
     best = _whole_or(p, b, op, best)
@@ -174,24 +184,25 @@ class _Attempt:
         return self.choice.carried
 
 
-def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
+def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried, last: LoopChoice | None) -> _Attempt:
     """Rounds of trials. A change is kept if it makes the loop cheaper. The body then computes values in other shardings
     than before, which are tried in the next round. If a loop needs no communication as it is, there are no further
-    trials."""
-    best = _try(p, b, op, LoopChoice(wanted))
+    trials. A brief search has short rounds, and begins with what the `last` full one chose."""
+    best = _try(p, b, op, LoopChoice(wanted), is_brief=last is not None)
     assert best is not None, "there is no limit"
     if _sends_nothing(p, best, op):
         return best
     p.whole.has_sending_loops = True
-    changes = _changes(p, best, op)
-    once = _pending_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
     tried = [best.choice]
-    if once:
-        tried.append(LoopChoice(wanted, once))
-        best = _better(p, b, op, tried[-1], best)
+    begun = LoopChoice(wanted, _pending_and_used(p, best, op)) if last is None else _like(p, best, op, last)
+    if begun != best.choice:
+        tried.append(begun)
+        best = _better(p, b, op, begun, best)
+    changes = _changes(p, best, op)
+    most = _MAX_TRIALS_IN_A_ROUND if last is None else _MAX_TRIALS_IN_A_BRIEF_ROUND
     while changes:
         before = best
-        for change in changes[:_MAX_TRIALS_IN_A_ROUND]:
+        for change in changes[:most]:
             changed = {**best.carried, **change}
             if changed == best.carried and best.choice.once:
                 changed = {**wanted, **change}
@@ -204,13 +215,25 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
                 if best is before_it:
                     best = _better(p, b, op, choice, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
+    if last is not None:
+        return best
     stacks = _stacks(p, best, op)
     for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
         if stacked:
             carried = {**best.carried, **stacked}
             made_of = _made_of(p, op, carried) if best.choice.made_of else best.choice.made_of
             best = _better(p, b, op, best.choice._replace(carried=carried, made_of=made_of), best)
+    if best.trial.planner.was_brief:
+        best = _try(p, b, op, best.choice)
+        assert best is not None, "there is no limit"
     return best
+
+
+def _like(p: Planner, now: _Attempt, op: Op, last: LoopChoice) -> LoopChoice:
+    """The choice that was found last, as far as it is among what a loop may choose now."""
+    t, carried = now.trial.planner, dict(now.carried)
+    carried.update((i, to) for i, to in last.carried.items() if to in _others(p, t, op, i, carried[i]))
+    return last._replace(carried=carried, made_of=_made_of(p, op, carried) if last.made_of else last.made_of)
 
 
 def _made_of(p: Planner, op: Op, carried: Carried) -> Mapping[Value, ClosedSharding]:
@@ -303,20 +326,25 @@ def _moved(p: Planner, now: _Attempt, op: Op) -> set[int]:
     return found
 
 
-def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> frozenset[Value]:
+def _pending_and_used(p: Planner, now: _Attempt, op: Op) -> frozenset[Value]:
     """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
-    results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
-    return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.values.partitioned[v].shardings)).partial)
+    results = {op.regions[1].results[i] for i, sharding in now.carried.items() if not sharding.partial}
+    planned = now.trial.planner.values.partitioned
+    return frozenset(v for v in results if p.facts.uses[v] and next(iter(planned[v].shardings)).partial)
 
 
-def _try(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float = math.inf) -> _Attempt | None:
-    """The loop planned in this way, on trial; None if it takes longer than the limit."""
+def _try(
+    p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float = math.inf, *, is_brief: bool = False
+) -> _Attempt | None:
+    """The loop planned in this way, on trial; None if it takes longer than the limit. Loops inside it are searched
+    briefly if that is said."""
     behind, resharder = 0.0, p.in_loops.resharder
     for i, sharding in choice.carried.items():
         result = op.results[i]
         if result in p.facts.needed:
             behind += resharder.plan(result.shape, result.dtype.nbytes, sharding, p.values.wanted(result)).seconds
     trial = Trial(p, max(0.0, limit - behind) * p.draft.runs(b))
+    trial.planner.is_brief, trial.planner.was_brief = is_brief, False
     try:
         _plan(trial.planner, trial.draft.builder(b), op, choice)
     except TooSlowError:
@@ -327,7 +355,7 @@ def _try(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float 
 def _better(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt, share: float = 1.0) -> _Attempt:
     """The loop planned in this way, if that takes less time than this share of that of the best so far."""
     limit = best.seconds * share * (1 - CLOSE)
-    new = _try(p, b, op, choice, limit * ROUNDING)
+    new = _try(p, b, op, choice, limit * ROUNDING, is_brief=True)
     return new if new is not None and new.seconds < limit else best
 
 

@@ -120,10 +120,16 @@ class Planner:
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = before.known_parts if before else {}
         self.loops: dict[object, LoopChoice] = dict(alike.split_loops) if alike and keeps_split else {}
-        """The decisions for loops, by the facts that they depend on."""
+        """The decisions for loops, by the facts that they depend on, and by whether the loop was searched briefly."""
         self.split_loops: dict[object, LoopChoice] = {}
         """What these decisions would be if all loops were split: of loops in which nothing else was decided that would
         be different then."""
+        self.searched: dict[Op, LoopChoice] = {}
+        """What the last full search of each loop chose."""
+        self.is_brief = False
+        """Whether loops that were searched in full before are searched briefly now."""
+        self.was_brief = False
+        """Whether the choice for some loop was found briefly."""
         self.versions = Versions(self.program)
         draft = Draft(self.shardings, self.versions, before.draft.spellings if before else {})
         self.values = Values(self.facts, draft, self.selector.resharder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 import pytest
@@ -210,6 +211,37 @@ def test_trials_leave_nothing_behind() -> None:
     first, second = partitioned(text), partitioned(text)
     assert first.text() == second.text()
     assert len(first.warnings) == len({w.message for w in first.warnings})
+
+
+NEST = """
+mesh (x=2, y=4)
+def main(h0: f32[32, 64@x], g0: f32[32@x, 64@y], w: f32[64, 64@x]) -> (r: f32[32, 64], s: f32[32@y, 64]) {
+  n, r, s = while(i = 0, g = g0, h = h0, trip_count=2) cond { return i < 2 } do {
+    m, next, end = while(j = 0, p = g0, q = h0, trip_count=10) cond { return j < 10 } do {
+      product = matmul(p, w)
+      return j + 1, product, product
+    }
+    return i + 1, next, h + end
+  }
+  return r, s
+}
+"""
+
+
+def test_an_inner_loop_is_searched_in_full_for_the_first_and_the_last_trial_of_the_outer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full, brief = Counter[Planner](), Counter[Planner]()
+    search = loops._search
+
+    def counted(p: Planner, b: RegionBuilder, op: Op, wanted: loops.Carried, last: LoopChoice | None) -> object:
+        if op.results[0].name == "m":
+            (full if last is None else brief)[p.whole] += 1
+        return search(p, b, op, wanted, last)
+
+    monkeypatch.setattr(loops, "_search", counted)
+    spmdc.plan(spmdc.parse(NEST))
+    assert max(full.values()) <= 2 < min(brief.values())
 
 
 def nested(depth: int) -> str:
