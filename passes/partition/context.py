@@ -59,7 +59,8 @@ class OpContext:
             n = need.extent(self.op.operands[need.operand].shape)
             requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
         boxes: list[Value] = []
-        with self.because("halo", axes, *(self.op.operands[need.operand] for need in needs)):
+        sent = [need for need in needs if not self._is_whole(need)]
+        with self.because("halo", axes, *(self.op.operands[need.operand] for need in sent or needs)):
             got = iter(exchange_all(self.builder, axes, requests))
             for need, x, fill in zip(needs, of, fills, strict=True):
                 if self._is_whole(need):

@@ -264,7 +264,9 @@ class StrategySelector:
                     continue
                 whole = sides.with_what_is_whole(factors, placed)
                 if whole is not placed:
-                    yield self._candidate(sides, factors, whole, None)
+                    # Of what is cut, only the part counts where others are exchanged: this one need not be as well.
+                    cut = self._candidate(sides, factors, whole, None)
+                    yield self._candidate(sides, factors, whole, None, read=placed) if cut.sends else cut
                 yield self._candidate(sides, factors, placed, None)
                 for to in rest:
                     scattered = results_of_candidates(q.rule, factors, to, [p.sharding for p in placed[count:]])
@@ -286,10 +288,12 @@ class StrategySelector:
         placed: Sequence[Side],
         windowed: WindowedEinsum | None,
         candidates_to: int | None = None,
+        read: Sequence[Side] | None = None,
     ) -> _Candidate:
+        """A way to split the op. Of tensors out of which devices cut what they need, they read as much as of those in
+        `read`."""
         q, shardings = sides.q, sides.shardings(placed)
-        sizes = [p.nbytes for p in placed]
-        memory = sum(sizes)
+        sizes, memory = [p.nbytes for p in read or placed], sum([p.nbytes for p in placed])
         parts = math.prod([a.size for axes in factors.values() for a in axes])
         if windowed is None:
             seconds = sides.seconds(parts, sizes)

@@ -42,6 +42,18 @@ def test_a_concatenate_exchanges_only_the_operands_that_are_split() -> None:
         assert collectives(text) == collectives(shifted)
 
 
+def test_a_whole_operand_is_cut_even_where_the_device_that_receives_most_would_not_receive_it() -> None:
+    """To exchange a quarter of it reads less memory, but sends what all devices have."""
+    text = """mesh (x=4)
+    def main(a: f32[8, 48]{replicated}, b: f32[16@x, 48], c: f32[16@x, 48]) -> (r: f32[40@x, 48]) {
+      return concatenate([a, b, c], dim=0)
+    }"""
+    program = spmdc.parse(text)
+    check_equivalence(program, jax=True)
+    sent = [part.values for c in spmdc.partition(program).collectives() for part in c.cause.parts or (c.cause,)]
+    assert set(sent) == {("b", "c")}
+
+
 def test_what_is_put_together_of_tensors_that_all_have_is_had_by_all() -> None:
     """It is not cut for one op, and gathered for the next."""
     text = """def main(a: f32[8@x], b: f32[8@x]) -> (
