@@ -218,7 +218,8 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried, last: LoopCho
     if last is not None:
         return best
     stacks = _stacks(p, best, op)
-    for stacked in (stacks, *({i: sharding} for i, sharding in stacks.items() if len(stacks) > 1)):
+    smallest = sorted(stacks, key=lambda i: op.results[i].type.nbytes)[:_MAX_TRIALS_IN_A_ROUND]
+    for stacked in (stacks, *({i: stacks[i]} for i in smallest if len(stacks) > 1)):
         if stacked:
             carried = {**best.carried, **stacked}
             made_of = _made_of(p, op, carried) if best.choice.made_of else best.choice.made_of

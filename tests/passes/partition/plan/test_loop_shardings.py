@@ -468,6 +468,37 @@ def main(a: f32[64@x, 65536]) -> (small: f32[6], large: f32[65536, 256]) {
     assert counts == {1, 6}
 
 
+def test_the_trials_of_a_loop_do_not_grow_with_the_number_of_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[LoopChoice] = []
+    plan = loops._plan
+
+    def counted(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
+        tried.append(choice)
+        plan(p, b, op, choice)
+
+    monkeypatch.setattr(loops, "_plan", counted)
+    counts: list[int] = []
+    for n in (16, 32):
+        stacks = range(n)
+        carried = ", ".join(f"s{k} = zeros([4096, 256])" for k in stacks)
+        stored = ", ".join(f"dynamic_update_slice(s{k}, column * {k + 1}, 0, i)" for k in stacks)
+        results = ", ".join(f"r{k}" for k in stacks)
+        spmdc.partition(
+            spmdc.parse(f"""
+            mesh (x=8)
+            def main(a: f32[64@x, 4096]) -> ({", ".join(f"r{k}: f32[4096, 256]" for k in stacks)}) {{
+              n, {results} = while(i = 0, {carried}, trip_count=6) cond {{ return i < 6 }} do {{
+                column = reshape(reduce(a * f32(i), dims=[0], kind=sum), [4096, 1])
+                return i + 1, {stored}
+              }}
+              return {results}
+            }}""")
+        )
+        counts.append(len(tried))
+        tried.clear()
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize(
     ("trips", "returned", "expected"),
     [
