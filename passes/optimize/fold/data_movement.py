@@ -9,6 +9,7 @@ from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 from ir.registry import Registry
 from passes.joined_parts import shift_of
+from passes.optimize.fold.merged_dims import split_again
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.windows import slice_of_scattered
 
@@ -45,7 +46,7 @@ def _broadcast(r: Rewriter, op: Op) -> Value | None:
 @RULES.of("reshape")
 def _reshape(r: Rewriter, op: Op) -> Value | None:
     """Two reshapes are one where one of them only adds or drops dims of size 1, or the second undoes the first; so are
-    a broadcast that only adds such dims and a reshape."""
+    a broadcast that only adds such dims and a reshape. Dims that are split again are merged in order."""
     (x,) = op.operands
     if x.type == op.result.type:
         return x
@@ -54,7 +55,8 @@ def _reshape(r: Rewriter, op: Op) -> Value | None:
         first, second, third = _sizes(inner.operands[0].shape), _sizes(x.shape), _sizes(op.result.shape)
         if second in (first, third) or first == third:
             return r.write("reshape", inner.operands[0], shape=op.result.shape)
-    return _constant_of(r, op)
+    found = _constant_of(r, op)
+    return found if found is not None else split_again(r, op)
 
 
 def _adds_units(op: Op) -> bool:

@@ -567,3 +567,31 @@ def test_the_gradient_of_layers_in_one_tensor_is_one_row_of_theirs() -> None:
     assert ops(gradient).count("concatenate") == 1
     (sent,) = spmdc.partition(gradient).collectives()
     assert (sent.kind, sent.bytes) == ("all_reduce", 2 * 6 * 64 * 4 * 3 // 4)
+
+
+SOLVED_AT_ONCE = """mesh (x=4)
+def main(a: f32[3, 3], b: f32[8@x, 5, 3]) -> (r: f32[8@x, 5, 3]) {
+  columns = reshape(transpose(b, perm=[2, 1, 0]), shape=[3, 40])
+  once = triangular_solve(a, columns)
+  return transpose(reshape(triangular_solve(a, once, lower=false), shape=[3, 5, 8]), perm=[2, 1, 0])
+}"""
+
+
+def test_dims_that_are_merged_for_a_solve_and_split_again_are_merged_in_order() -> None:
+    """The columns that a device has of the split dim are then next to one another."""
+    after = simplified(SOLVED_AT_ONCE)
+    assert ops(after) == ["transpose", "reshape", "triangular_solve", "triangular_solve", "reshape", "transpose"]
+    assert not spmdc.partition(after).collectives()
+
+
+@pytest.mark.parametrize(
+    ("part", "by"),
+    [
+        ("[3, 5, 8]), perm=[2, 1, 0]", "[3, 8, 5]), perm=[1, 2, 0]"),
+        ("triangular_solve(a, once, lower=false)", "cumsum(once, dim=1)"),
+    ],
+)
+def test_dims_stay_merged_as_they_are_if_others_are_split_or_places_along_them_count(part: str, by: str) -> None:
+    text = SOLVED_AT_ONCE.replace(part, by)
+    assert text != SOLVED_AT_ONCE
+    assert ops(simplified(text)) == ops(spmdc.parse(text))

@@ -1,0 +1,98 @@
+"""Dims that are merged for an op, and split again behind it.
+
+A solve of one matrix for many right sides takes them as the columns of one, as batching writes it: `[19, 16]` are
+merged to 304 columns, and split again. A transpose before often puts first what is the second of them in memory. If
+that is the dim that devices split, the columns of each lie apart in the merged dim, and would have to be exchanged. The
+op treats them all alike, so they are merged in the order in which the tensor before the transpose has them: the
+outermost batch dim first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ir.ops import OPS, FactorKind
+from ir.ops.reshape_blocks import blocks_of
+from ir.ops.rule_helpers import ints_attr
+from ir.program import Op, Value
+from passes.factors import factor_rule
+from passes.optimize.fold.rewriter import Rewriter
+
+_MOST_OPS = 4
+"""The most ops between where dims are merged and where they are split again."""
+
+
+class _Along(NamedTuple):
+    """An op that treats all parts of its result along a dim alike, and the operand that has them along a dim."""
+
+    op: Op
+    operand: int
+    dim: int
+
+
+def split_again(r: Rewriter, op: Op) -> Value | None:
+    """The result of a reshape that splits a dim into those that it was merged from, if these were not merged in
+    order."""
+    merged = _merged_dim(op.operands[0].shape, op.result.shape)
+    if merged is None:
+        return None
+    dim, dims = merged
+    found = _ops_along(r, op.operands[0], dim)
+    if found is None:
+        return None
+    ops, merge = found
+    moved = r.maker(merge.operands[0], "transpose")
+    before = _merged_dim(merge.result.shape, merge.operands[0].shape)
+    if moved is None or before is None or before[0] != (ops[-1].dim if ops else dim):
+        return None
+    group, perm = before[1], ints_attr(moved.attrs, "perm")
+    places = [perm[d] for d in group]
+    order = [places.index(place) for place in sorted(places)]
+    sizes = [moved.result.shape[d] for d in group]
+    if order == list(range(len(group))) or sizes != [op.result.shape[d] for d in dims]:
+        return None
+    value = r.write("transpose", moved.result, perm=_permuted(moved.result.type.rank, group, order))
+    value = r.write("reshape", value, shape=merge.result.shape)
+    for each in reversed(ops):
+        operands = (*each.op.operands[: each.operand], value, *each.op.operands[each.operand + 1 :])
+        value = r.write(each.op.name, *operands, **each.op.attrs)
+    there = _permuted(op.result.type.rank, dims, order)
+    value = r.write("reshape", value, shape=tuple(op.result.shape[d] for d in there))
+    return r.write("transpose", value, perm=tuple(there.index(d) for d in range(len(there))))
+
+
+def _merged_dim(merged: Sequence[int], split: Sequence[int]) -> tuple[int, range] | None:
+    """The only dim that a reshape splits into several, and these; None if it does anything else to dims."""
+    blocks = [b for b in blocks_of(merged, split) if (len(b.source), len(b.target)) != (1, 1)]
+    return (blocks[0].source[0], blocks[0].target) if len(blocks) == 1 and len(blocks[0].source) == 1 else None
+
+
+def _permuted(rank: int, dims: range, order: Sequence[int]) -> tuple[int, ...]:
+    return (*range(dims.start), *(dims[k] for k in order), *range(dims.stop, rank))
+
+
+def _ops_along(r: Rewriter, value: Value, dim: int) -> tuple[Sequence[_Along], Op] | None:
+    """The ops behind the reshape that merges dims to this dim of the value, the last first, and that reshape."""
+    found: list[_Along] = []
+    while (op := r.maker(value)) is not None and op.name != "reshape":
+        along = _along(op, dim) if len(found) < _MOST_OPS else None
+        if along is None:
+            return None
+        found.append(along)
+        value, dim = op.operands[along.operand], along.dim
+    return (found, op) if op is not None and found else None
+
+
+def _along(op: Op, dim: int) -> _Along | None:
+    """The op, if only one operand has the factor of that dim of its result, once, and nothing depends on places along
+    it."""
+    rule = factor_rule(op) if len(op.results) == 1 and not op.regions and OPS[op.name].family == "linalg" else None
+    if rule is None or len(rule.results[0][dim]) != 1:
+        return None
+    (factor,) = rule.results[0][dim]
+    has = [(i, d) for i, tensor in enumerate(rule.operands) for d, factors in enumerate(tensor) if factor in factors]
+    if rule.factors[factor].kind is not FactorKind.PARALLEL or len(has) != 1:
+        return None
+    (i, d) = has[0]
+    return _Along(op, i, d) if rule.operands[i][d] == (factor,) else None
