@@ -339,7 +339,7 @@ class ModuleImporter:
             return
         results = list(op.results)
         if len(results) == 1 and isinstance(converted, Value) and not (self.names_from_locations or is_placed):
-            scope.values[results[0]] = converted
+            scope.values[results[0]] = scope.once(converted)
             return
         tokens = [v for v in results if is_token(v)]
         scope.values.update(dict.fromkeys(tokens, ()))

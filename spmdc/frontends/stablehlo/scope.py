@@ -108,6 +108,8 @@ class Scope:
     handed: list[tuple[str, Value]] | None = None
     """The values that the program sends to the host, in order, each with a name, if ops here run exactly once, in the
     program's entry."""
+    scalars: dict[tuple[str, TensorType], Value] = field(default_factory=dict[tuple[str, TensorType], Value])
+    """The constants of this region that are scalars, by the spelling of their number."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
@@ -187,6 +189,17 @@ class Scope:
         value = self.emit("constant", value=number, type=type)
         self.numbers[value] = number
         return value
+
+    def once(self, value: Value) -> Value:
+        """The value, or the earlier constant of this region that it equals, if it is the last op's and a scalar. JAX
+        writes a constant for each use."""
+        op = self.builder.ops[-1] if self.builder.ops else None
+        if op is None or op.name != "constant" or op.results != (value,) or value.type.rank:
+            return value
+        known = self.scalars.setdefault((repr(op.attrs["value"]), value.type), value)
+        if known is not value:
+            self.builder.ops.pop()
+        return known
 
     def zeros(self, type: TensorType) -> Value:
         """A tensor of zeros, or of what is not true."""

@@ -79,3 +79,18 @@ def test_each_layer_adds_as_much_work_as_the_one_before(what: str, of_layers: di
 def test_layers_that_are_alike_are_searched_once(what: str, of_layers: dict[int, Counter[str]]) -> None:
     counts = {layers: found[what] for layers, found in of_layers.items()}
     assert counts[8] == counts[4] > 0
+
+
+def test_equal_scalars_of_a_region_are_one_constant() -> None:
+    """JAX writes a constant for each use. 0.0 and -0.0 are different, and a loop has constants of its own."""
+
+    def f(x: Any) -> Any:
+        for _ in range(5):
+            x = (x * jnp.float32(2.0) + jnp.float32(0.0)) / jnp.float32(-0.0)
+        return jax.lax.fori_loop(0, 3, lambda i, v: (v * jnp.float32(2.0)) * jnp.float32(2.0) + i, x)
+
+    program = spmdc.from_jax(f, jnp.float32(1.0), mesh={"x": 1})
+    values = [repr(op.attrs["value"]) for op in program.main.body.ops if op.name == "constant"]
+    assert sorted(values) == ["-0.0", "0", "0.0", "2.0"]
+    (loop,) = (op for op in program.main.body.ops if op.name == "while")
+    assert [repr(op.attrs["value"]) for op in loop.regions[1].ops if op.name == "constant"].count("2.0") == 1
