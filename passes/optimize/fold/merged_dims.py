@@ -4,7 +4,7 @@ A solve of one matrix for many right sides takes them as the columns of one, as 
 merged to 304 columns, and split again. A transpose before often puts first what is the second of them in memory. If
 that is the dim that devices split, the columns of each lie apart in the merged dim, and would have to be exchanged. The
 op treats them all alike, so they are merged in the order in which the tensor before the transpose has them: the
-outermost batch dim first.
+outermost batch dim first. They stay as they are if the first of them is annotated as split.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def split_again(r: Rewriter, op: Op) -> Value | None:
     sizes = [moved.result.shape[d] for d in group]
     if order == list(range(len(group))) or sizes != [op.result.shape[d] for d in dims]:
         return None
+    if _is_split(r, moved.operands[0], places[0]):
+        return None
     value = r.write("transpose", moved.result, perm=_permuted(moved.result.type.rank, group, order))
     value = r.write("reshape", value, shape=merge.result.shape)
     for each in reversed(ops):
@@ -72,11 +74,22 @@ def _permuted(rank: int, dims: range, order: Sequence[int]) -> tuple[int, ...]:
     return (*range(dims.start), *(dims[k] for k in order), *range(dims.stop, rank))
 
 
+def _is_split(r: Rewriter, value: Value, dim: int) -> bool:
+    """Whether an annotation splits a dim of the value, or of what it is computed from element by element."""
+    for _ in range(_MOST_OPS):
+        op = r.maker(value)
+        if op is None or OPS[op.name].family != "elementwise":
+            break
+        value = next((v for v in op.operands if v.shape == value.shape and v.sharding is not None), op.operands[0])
+    return value.sharding is not None and bool(value.sharding.dims[dim].axes)
+
+
 def _ops_along(r: Rewriter, value: Value, dim: int) -> tuple[Sequence[_Along], Op] | None:
-    """The ops behind the reshape that merges dims to this dim of the value, the last first, and that reshape."""
+    """The ops behind the reshape that merges dims to this dim of the value, the last first, and that reshape; None if
+    something else uses what one of them computes, which would be computed twice."""
     found: list[_Along] = []
     while (op := r.maker(value)) is not None and op.name != "reshape":
-        along = _along(op, dim) if len(found) < _MOST_OPS else None
+        along = _along(op, dim) if len(found) < _MOST_OPS and r.is_used_once(value) else None
         if along is None:
             return None
         found.append(along)

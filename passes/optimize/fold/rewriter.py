@@ -8,6 +8,7 @@ annotation is never looked through and never dropped, because propagation starts
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from ir.diagnostics import Span
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.ops.creation import constant_value, is_made_of_nothing
 from ir.ops.layout import ANNOTATION, is_annotation, is_hint
-from ir.program import Attr, Function, Op, Region, Value, callee_of
+from ir.program import Attr, Function, Op, Region, Value, callee_of, walk
 from ir.types import TensorType
 from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
 from passes.optimize.fold.infer import FactMap
@@ -53,6 +54,8 @@ class Rewriter:
         self._ops: list[Op] = []
         self._same: dict[Value, Value] = {}
         self._makers: dict[Value, Op] = {}
+        self._uses = _uses_in(function.body)
+        """How often each value is used, or more often: ops that turn out to be unused are counted."""
         self._span: Span | None = None
         self._fallback: Span | None = None
         """The span for ops of an inlined function that have none: that of the call."""
@@ -78,6 +81,10 @@ class Rewriter:
         op = self._makers.get(value)
         return op if op is not None and (not name or op.name == name) else None
 
+    def is_used_once(self, value: Value) -> bool:
+        """Whether only one op that is written uses the value, once."""
+        return self._uses[value] == 1
+
     def behind(self, value: Value, name: str) -> Op | None:
         """The op of that name that makes a value, whether or not it is annotated. A replacement must be `annotated`
         like the value. Sharding groups and propagation barriers are not looked through."""
@@ -98,6 +105,7 @@ class Rewriter:
         """The result of a new op, or the value that the op is rewritten to."""
         (type,) = infer_types(name, [v.type for v in operands], attrs, self._span)
         result = Value(self.names.fresh(name), type, None, self._span)
+        self._uses.update(operands)
         return self._settled(Op(name, operands, (result,), attrs, span=self._span))
 
     def full(self, number: complex | float | int | bool, type: TensorType) -> Value:
@@ -160,9 +168,14 @@ class Rewriter:
     def _stand_in(self, op: Op, result: Value, by: Value) -> None:
         """Replaces a result by a value, annotated as the result was."""
         if result.sharding is None:
-            self._same[result] = by
+            self._put_in_place(result, by, is_used_there=by in op.operands or bool(op.regions) or is_call(op))
         else:
             self._append(Op("shard", (by,), (result,), ANNOTATION, span=op.span, cause=op.cause))
+
+    def _put_in_place(self, value: Value, by: Value, *, is_used_there: bool) -> None:
+        """Takes another value in place of one. If the other one was used to make it, it no longer is."""
+        self._same[value] = by
+        self._uses[by] += self._uses[value] - is_used_there
 
     def _stand_in_each(self, op: Op, values: Sequence[Value]) -> None:
         """Replaces the results of an op that is not written itself."""
@@ -247,7 +260,7 @@ class Rewriter:
         if op.attrs["trip_count"]:
             body = op.regions[1]
             for param, operand in zip(body.params, operands, strict=True):
-                self._same[param] = self.annotated(operand, param)
+                self._put_in_place(param, self.annotated(operand, param), is_used_there=True)
             self._write_out(op, body)
             return
         self._stand_in_each(op, operands)
@@ -303,7 +316,9 @@ class Rewriter:
     def _inline(self, op: Op, callee: Function, operands: Sequence[Value]) -> None:
         before, self._fallback = self._fallback, op.span
         self._copying += 1
-        self._same.update(zip(callee.params, operands, strict=True))
+        self._uses.update(_uses_in(callee.body))
+        for param, operand in zip(callee.params, operands, strict=True):
+            self._put_in_place(param, operand, is_used_there=True)
         for inner in callee.body.ops:
             self._op(inner)
         self._copying -= 1
@@ -313,5 +328,15 @@ class Rewriter:
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a new name."""
         copy = Value(self.names.fresh(value.name), value.type, value.sharding, value.span, value.of)
-        self._same[value] = copy
+        self._same[value], self._uses[copy] = copy, self._uses[value]
         return copy
+
+
+def _uses_in(region: Region) -> Counter[Value]:
+    """How often each value is used in a region, and in those inside it."""
+    uses = Counter(region.results)
+    for op in walk(region):
+        uses.update(op.operands)
+        for inner in op.regions:
+            uses.update(inner.results)
+    return uses
