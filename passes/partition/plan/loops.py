@@ -201,13 +201,13 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried, last: LoopCho
     changes = _changes(p, best, op)
     most = _MAX_TRIALS_IN_A_ROUND if last is None else _MAX_TRIALS_IN_A_BRIEF_ROUND
     while changes:
-        before = best
-        for change in changes[:most]:
+        before, last_tried = best, min(_MAX_TRIALS, len(tried) + most - 1)
+        for change in changes:
             changed = {**best.carried, **change}
             if changed == best.carried and best.choice.once:
                 changed = {**wanted, **change}
             choice = LoopChoice(changed, best.choice.once)
-            if choice not in tried and len(tried) <= _MAX_TRIALS:
+            if choice not in tried and len(tried) <= last_tried:
                 tried.append(choice)
                 made_of, before_it = _made_of(p, op, changed), best
                 if made_of:

@@ -244,6 +244,25 @@ def test_an_inner_loop_is_searched_in_full_for_the_first_and_the_last_trial_of_t
     assert max(full.values()) <= 2 < min(brief.values())
 
 
+def test_a_brief_round_tries_two_changes_that_were_not_tried_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later round lists changes back to what earlier ones tried first."""
+    program = spmdc.parse("""
+    mesh (x=2, y=4)
+    def main(a: s32[32, 64@y], u: s32[64, 64]) -> (r: s32[32@x, 64], s: s32[32, 64@x]) {
+      product = matmul(a, u)
+      n, s = while(i = 0, g = product, trip_count=2) cond { return i < 2 } do {
+        m, next = while(j = 0, h = g, trip_count=5) cond { return j < 5 } do {
+          return j + 1, g % 7 - product * 3
+        }
+        return i + 1, next
+      }
+      return product * 2, s
+    }""")
+    in_brief = spmdc.plan(program).cost().seconds
+    monkeypatch.setattr(loops, "_MAX_TRIALS_IN_A_BRIEF_ROUND", loops._MAX_TRIALS_IN_A_ROUND)
+    assert in_brief == spmdc.plan(program).cost().seconds
+
+
 def nested(depth: int) -> str:
     opened = "".join(
         f"n{d}, y{d} = while(i{d} = 0, h{d} = {f'h{d - 1}' if d else 'c'}, trip_count=2) "
