@@ -9,9 +9,9 @@ from typing import cast
 
 from ir.causes import Cause
 from ir.manual import region_axes
-from ir.ops.control import is_manual
+from ir.ops.control import is_loop, is_manual
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, Region, Value, all_ops
+from ir.program import Op, Program, Region, Value, all_ops, walk
 from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
 from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
@@ -29,7 +29,9 @@ def reshard_choices(program: Program, op: Op, options: PartitionOptions, total: 
     for region in filter(is_manual, all_ops(program)):
         for param, operand in zip(region.regions[0].params, region.operands, strict=True):
             shardings.inside[param] = inside_sharding(shardings.of(operand), region_axes(region))
-    resharder = Resharder(sub_axes, options.for_choices().machine, Resharder(sub_axes, options.machine))
+    is_repeated = any(op in walk(region) for loop in filter(is_loop, all_ops(program)) for region in loop.regions)
+    priced = options.for_loops() if is_repeated else options.for_choices()
+    resharder = Resharder(sub_axes, priced.machine, Resharder(sub_axes, options.machine))
     before = {source: shardings.of(source) for source in _before(program, op)}
     source, target = before[op.operands[0]], shardings.of(op.result)
     cause = replace(

@@ -71,3 +71,18 @@ def test_steps_that_were_written_are_priced_as_they_are() -> None:
     first, second = edited.explain(op.result.name).choices
     assert (first.strategy, second.strategy, second.is_chosen) == (cheapest, slower, True)
     assert 0 < first.seconds < second.seconds
+
+
+def test_a_reshard_in_a_loop_is_priced_as_it_was_for_the_loop() -> None:
+    """Messages cost more there, since devices wait for one another in each iteration."""
+    body = "b: f32[512@x, 512] = sort({}, dim=1)\nc: f32[512, 512@x] = cumsum(b, dim=0)\n"
+    start = "n, c = while(i = 0, h = a, trip_count=5) cond { return i < 5 } do {\n"
+    seconds: list[float] = []
+    for made in (body.format("a"), f"{start}{body.format('h')}return i + 1, c }}\n"):
+        plan = spmdc.plan(
+            spmdc.parse(f"mesh (x=4)\ndef main(a: f32[512, 512@x]) -> (c: f32[512, 512@x]) {{\n{made}return c }}")
+        )
+        (*_, last) = reshards(plan)
+        seconds.append(plan.explain(last.result.name).choices[0].seconds)
+    once, repeated = seconds
+    assert repeated > once
