@@ -2,7 +2,8 @@
 
 Other compilers leave to later passes what would be in the way of this one: index arithmetic hides that a gather is a
 slice, helper functions hide the arithmetic, and a constant with many users ties together unrelated tensors. The result
-computes the same to the bit. Annotations, spans and names are kept.
+computes the same to the bit, but for right sides of one triangular solve that are put in another order (`merged_dims`):
+libraries may round the columns at the end of a matrix otherwise. Annotations, spans and names are kept.
 """
 
 from __future__ import annotations
