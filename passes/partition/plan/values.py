@@ -8,7 +8,7 @@ reshard. This is done where the value was made, once: so a reshard of a value fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -30,9 +30,6 @@ from passes.partition.reshard.steps import ReshardPlan, Step
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.spelling import IDENTITY, spell_steps
 from passes.partition.strategy import Strategy
-
-_MOST_MADE_AGAIN = 64
-"""The longest chain of ops that are computed again, each for the operands of the one before."""
 
 
 class _Target(NamedTuple):
@@ -62,8 +59,6 @@ class Values:
     """For each function that is being planned, the arguments that it takes: number, sharding and local value."""
     moved: dict[Value, ReshardPlan] = field(default_factory=dict[Value, ReshardPlan])
     """The reshards that communicate, by the local values that they end with."""
-    made_again: int = 0
-    """The length of the chain of ops that are being computed again."""
 
     # What is known of a value.
 
@@ -211,21 +206,52 @@ class Values:
 
     def _by_maker(self, partitioned: PartitionedValue, target: _Target, plan: ReshardPlan) -> Value | None:
         """The value computed in the target's sharding, or in a coarser one and cut, by its maker from operands in other
-        shardings; None unless that is faster than the reshard."""
-        if partitioned.maker is None or self.made_again == _MOST_MADE_AGAIN:
+        shardings; None unless that is faster than the reshard. Operands may be computed again for it too, in chains of
+        any length."""
+        if not self._is_made_again(partitioned, target.sharding, plan):
             return None
-        if self._estimate().again(partitioned, target.sharding, plan) is None:
-            return None
+        chain = [(partitioned, target, self._operands_made_again(partitioned, target))]
+        while True:
+            last, at, operands = chain[-1]
+            operand = next(operands, None)
+            if operand is not None:
+                chain.append((*operand, self._operands_made_again(*operand)))
+                continue
+            assert last.maker is not None
+            source = computed_in(*last.maker, at.sharding)
+            made = self._cut(last, self._result_of(*last.maker, source, last.home), source, at)
+            chain.pop()
+            if not chain:
+                return made
+            last.shardings[at.sharding] = made
+
+    def _is_made_again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan) -> bool:
+        """Whether the value is computed again to have it in that sharding. What was resharded for its maker alone is
+        not there for it then."""
+        if partitioned.maker is None or self._estimate().again(partitioned, sharding, plan) is None:
+            return False
         if self.facts.uses[partitioned.value] <= 1:
             for value, moved in partitioned.moved.items():
                 have = self.partitioned[value].shardings
                 for made in made_by(moved):
                     have.pop(made, None)
-        source = computed_in(*partitioned.maker, target.sharding)
-        self.made_again += 1
-        again = self._result_of(*partitioned.maker, source, partitioned.home)
-        self.made_again -= 1
-        return self._cut(partitioned, again, source, target)
+        return True
+
+    def _operands_made_again(
+        self, partitioned: PartitionedValue, target: _Target
+    ) -> Iterator[tuple[PartitionedValue, _Target]]:
+        """The operands that are computed again as well if the value is, each when the one before is there."""
+        assert partitioned.maker is not None
+        op, rule = partitioned.maker
+        strategy = strategy_for(op, rule, computed_in(op, rule, target.sharding))
+        assert strategy is not None, (op, target)
+        for i, (value, at) in enumerate(zip(op.operands, strategy.operands, strict=True)):
+            operand = self.partitioned[value]
+            if operand.recompute is not None or at in operand.shardings:
+                continue
+            plan, _ = self.resharder.cheapest(value.shape, value.dtype.nbytes, operand.shardings, at)
+            if self._is_made_again(operand, at, plan):
+                yield operand, _Target(at, op.span, Cause("operand", op.name, i, op.label), value.name)
 
     def _by_callers(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
         """An argument as a parameter of that sharding, to which the callers have to reshard it."""
