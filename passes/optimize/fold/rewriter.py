@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ir.builder import Names, infer_types
+from ir.dataflow import uses_within
 from ir.diagnostics import Span
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.ops.creation import constant_value, is_made_of_nothing
 from ir.ops.layout import ANNOTATION, is_annotation, is_hint
-from ir.program import Attr, Function, Op, Region, Value, callee_of, walk
+from ir.program import Attr, Function, Op, Region, Value, callee_of
 from ir.types import TensorType
 from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
 from passes.optimize.fold.infer import FactMap
@@ -334,9 +335,5 @@ class Rewriter:
 
 def _uses_in(region: Region) -> Counter[Value]:
     """How often each value is used in a region, and in those inside it."""
-    uses = Counter(region.results)
-    for op in walk(region):
-        uses.update(op.operands)
-        for inner in op.regions:
-            uses.update(inner.results)
-    return uses
+    known = uses_within(region)
+    return Counter({value: known.count(value) for value in (*known.users, *known.given)})
