@@ -7,36 +7,13 @@ import pytest
 from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simplified import check_same, ops, simplified
 
 import spmdc
 from ir.program import Program, all_ops
-from ir.verify.program import check
 from lowering.reference.shards import same_bits
 from passes.optimize.fold.simplify import simplify
-from spmdc.frontends.spmd import print_program
-from spmdc.testing import FAMILIES, inputs_for, programs
-
-
-def simplified(text: str) -> Program:
-    """The program made simple, and found to compute the same on any numbers."""
-    program = spmdc.parse(text)
-    after = simplify(program)
-    check_same(program, after, 1)
-    return after
-
-
-def check_same(program: Program, after: Program, seed: int) -> None:
-    check(after)
-    arrays = inputs_for(program, seed, anything=True)
-    for want, got in zip(spmdc.evaluate(program, *arrays), spmdc.evaluate(after, *arrays), strict=True):
-        text = print_program(program, locations=False)
-        assert want.dtype == got.dtype, text
-        assert want.shape == got.shape, text
-        assert same_bits(want, got), f"{want.tolist()} and then {got.tolist()}\n{text}"
-
-
-def ops(program: Program) -> list[str]:
-    return [op.name for op in all_ops(program)]
+from spmdc.testing import FAMILIES, programs
 
 
 @pytest.mark.parametrize("family", [None, *FAMILIES])
@@ -567,47 +544,3 @@ def test_the_gradient_of_layers_in_one_tensor_is_one_row_of_theirs() -> None:
     assert ops(gradient).count("concatenate") == 1
     (sent,) = spmdc.partition(gradient).collectives()
     assert (sent.kind, sent.bytes) == ("all_reduce", 2 * 6 * 64 * 4 * 3 // 4)
-
-
-SOLVED_AT_ONCE = """mesh (x=4)
-def main(a: f32[3, 3], b: f32[8@x, 5, 3]) -> (r: f32[8@x, 5, 3]) {
-  columns = reshape(transpose(b, perm=[2, 1, 0]), shape=[3, 40])
-  once = triangular_solve(a, columns)
-  return transpose(reshape(triangular_solve(a, once, lower=false), shape=[3, 5, 8]), perm=[2, 1, 0])
-}"""
-
-
-def test_dims_that_are_merged_for_a_solve_and_split_again_are_merged_in_order() -> None:
-    """The columns that a device has of the split dim are then next to one another."""
-    after = simplified(SOLVED_AT_ONCE)
-    assert ops(after) == ["transpose", "reshape", "triangular_solve", "triangular_solve", "reshape", "transpose"]
-    assert not spmdc.partition(after).collectives()
-
-
-@pytest.mark.parametrize(
-    ("part", "by"),
-    [
-        ("[3, 5, 8]), perm=[2, 1, 0]", "[3, 8, 5]), perm=[1, 2, 0]"),
-        ("triangular_solve(a, once, lower=false)", "cumsum(once, dim=1)"),
-    ],
-)
-def test_dims_stay_merged_as_they_are_if_others_are_split_or_places_along_them_count(part: str, by: str) -> None:
-    text = SOLVED_AT_ONCE.replace(part, by)
-    assert text != SOLVED_AT_ONCE
-    assert ops(simplified(text)) == ops(spmdc.parse(text))
-
-
-def test_what_something_else_uses_of_merged_dims_is_not_computed_twice() -> None:
-    text = SOLVED_AT_ONCE.replace("-> (r: f32[8@x, 5, 3])", "-> (r: f32[8@x, 5, 3], s: f32[3])")
-    text = text.replace("perm=[2, 1, 0])\n}", "perm=[2, 1, 0]), reduce(once, dims=[1], kind=sum)\n}")
-    assert ops(simplified(text)) == ops(spmdc.parse(text))
-
-
-@pytest.mark.parametrize("b", ["b", "tanh(b)"])
-def test_dims_stay_merged_as_they_are_if_the_first_of_them_is_split(b: str) -> None:
-    text = f"""mesh (x=4)
-    def main(a: f32[3, 3], b: f32[5, 3, 8@x]) -> (r: f32[5, 3, 8@x]) {{
-      columns = reshape(transpose({b}, perm=[1, 2, 0]), shape=[3, 40])
-      return transpose(reshape(triangular_solve(a, columns), shape=[3, 8, 5]), perm=[2, 0, 1])
-    }}"""
-    assert not spmdc.partition(simplified(text)).collectives()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
+from simplified import ops
 
 import spmdc
 from ir.program import Op, Program, all_ops
@@ -19,10 +20,6 @@ from passes.optimize.fold.simplify import simplify
 
 P: Any = PartitionSpec
 ODD = (np.nan, -np.inf, np.inf, -0.0, 0.0)
-
-
-def ops(program: Program) -> list[str]:
-    return [op.name for op in all_ops(program)]
 
 
 def the(program: Program, name: str) -> Op:
