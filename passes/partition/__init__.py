@@ -56,7 +56,7 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     once = bool(options.machine.network) or sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE
     first = Planner(propagated, resharder, options, decide=decide, keeps_split=once)
     plan = plan_program(first)
-    if once or not first.has_sending_loops:
+    if once or not first.loops.are_sending:
         return plan
     least = bytes_received(plan)
     if not least:
@@ -72,7 +72,7 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     saved = bytes_received(saving)
     if saved < least:
         plan, least = saving, saved
-    if not first.whole_loops:
+    if not first.loops.whole:
         return plan
     split = again(saves_bytes=False)
     return split if bytes_received(split) <= least else plan

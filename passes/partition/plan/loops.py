@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
@@ -56,7 +55,7 @@ Carried = Mapping[int, ClosedSharding]
 @partitions_region("while")
 def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Plans a loop in the cheapest shardings of its carried values that were found."""
-    values, (condition, body) = p.values, op.regions
+    values, loops, (condition, body) = p.values, p.loops, op.regions
     changing: list[int] = []
     for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
         if result is not param:
@@ -67,77 +66,63 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     wanted = {i: values.wanted(body.params[i]) for i in changing}
     have = tuple(tuple(values.partitioned[op.operands[i]].shardings) for i in changing)
     key: tuple[object, ...] = op, have, tuple(wanted.values()), tuple(values.wanted(op.results[i]) for i in changing)
-    last = p.searched.get(op) if p.is_brief and key not in p.loops else None
-    if last is not None:
-        key, p.was_brief = ("brief", *key), True
-    known = p.loops.get(key)
+    last: LoopChoice | None = None
+    if p.searched_briefly is not None and key not in loops.choices and op in loops.searched:
+        last, key = loops.searched[op], ("brief", *key)
+        p.searched_briefly.add(op)
+    known = loops.choices.get(key)
     if known is not None:
-        p.whole.whole_loops += known.is_whole
+        loops.whole += known.is_whole
         _plan(p, b, op, known)
         return
-    before = _decided(p)
-    best = _search(p, b, op, wanted, last)
+    before = loops.whole, len(p.versions.planned)
+    search = _Search(p, b, op, last)
+    best = search.cheapest(wanted)
     if last is None:
-        p.searched[op] = best.choice
-    if _decided(p) == before:
-        p.split_loops[key] = best.choice
-    best = _whole_or(p, b, op, best)
-    p.loops[key] = best.choice
-    p.whole.whole_loops += best.choice.is_whole
+        loops.searched[op] = best.choice
+    if (loops.whole, len(p.versions.planned)) == before:
+        loops.split[key] = best.choice
+    best = search.whole_or(best)
+    loops.choices[key] = best.choice
+    loops.whole += best.choice.is_whole
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
         _plan(p, b, op, best.choice)
 
 
-def _decided(p: Planner) -> tuple[int, int]:
-    """How much was decided so far that would be different, or not there to be used, if all loops were split."""
-    return p.whole.whole_loops, len(p.versions.planned)
-
-
 def _plan(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice) -> None:
+    """Plans a loop in the shardings of a choice. A message in a loop waits for those of the iteration before, so its
+    latency counts in full, and more than once; and so does that of reshards in front of the loop for its sake."""
     values, (condition, body), carried = p.values, op.regions, choice.carried
-    suit: dict[Value, ClosedSharding] = {}
+    wants, reduced_once, selector = values.wants, values.reduced_once, p.selector
+    suit = dict(wants)
     if choice.is_whole:
         suit.update((v, _whole(v)) for region in op.regions for v in values_within(region))
     suit.update(choice.made_of)
     for i, sharding in carried.items():
         suit.update(p.linear_parts(op)[i].wants(sharding))
         suit[body.params[i]] = suit[body.results[i]] = sharding
-    before = {value: values.wants.get(value) for value in suit}
-    values.wants.update(suit)
-    others, whole = values.reduced_once, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
-    values.reduced_once = others | (whole & choice.once)
+    whole = {body.results[i] for i, sharding in carried.items() if not sharding.partial}
+    values.wants, values.reduced_once = suit, reduced_once | (whole & choice.once)
+    p.use(p.in_loops)
     trips, names = trips_of(op), [b.names.fresh(param.name) for param in body.params]
-    with _iterations(p):
-        operands = [
-            values.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
-            for i, sharding in carried.items()
-        ]
-        regions = (
-            _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition", names),
-            _region(p, b, body, trips, carried, carried, "carried", names),
-        )
-    values.reduced_once = others
-    for value, wanted in before.items():
-        if wanted is None:
-            del values.wants[value]
-        else:
-            values.wants[value] = wanted
+    operands = [
+        values.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
+        for i, sharding in carried.items()
+    ]
+    regions = (
+        _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition", names),
+        _region(p, b, body, trips, carried, carried, "carried", names),
+    )
+    p.use(selector)
+    values.wants, values.reduced_once = wants, reduced_once
     outs = [(op.results[i], sharding) for i, sharding in carried.items()]
     p.add_whole(b, op, operands, outs, regions=regions)
 
 
-@contextmanager
-def _iterations(p: Planner) -> Iterator[None]:
-    """While this is entered, ops are planned that run in each iteration of a loop, or whose reshards should not. A
-    message in a loop waits for those of the iteration before, so its latency counts in full, and more than once."""
-    before = p.selector
-    p.use(p.in_loops)
-    try:
-        yield
-    finally:
-        p.use(before)
+def _whole(value: Value) -> ClosedSharding:
+    return ClosedSharding.replicated(value.type.rank)
 
 
 def _region(
@@ -179,83 +164,223 @@ class _Attempt:
     trial: Trial
     seconds: float
 
-    @property
-    def carried(self) -> Carried:
-        return self.choice.carried
+    def sharding_now(self, value: Value) -> ClosedSharding:
+        """The sharding in which the trial has computed a value."""
+        return next(iter(self.trial.partitioned[value].shardings))
 
 
-def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried, last: LoopChoice | None) -> _Attempt:
-    """Rounds of trials. A change is kept if it makes the loop cheaper. The body then computes values in other shardings
-    than before, which are tried in the next round. If a loop needs no communication as it is, there are no further
-    trials. A brief search has short rounds, and begins with what the `last` full one chose."""
-    best = _try(p, b, op, LoopChoice(wanted), is_brief=last is not None)
-    assert best is not None, "there is no limit"
-    if _sends_nothing(p, best, op):
-        return best
-    p.whole.has_sending_loops = True
-    tried = [best.choice]
-    begun = LoopChoice(wanted, _pending_and_used(p, best, op)) if last is None else _like(p, best, op, last)
-    if begun != best.choice:
-        tried.append(begun)
-        best = _better(p, b, op, begun, best)
-    changes = _changes(p, best, op)
-    most = _MAX_TRIALS_IN_A_ROUND if last is None else _MAX_TRIALS_IN_A_BRIEF_ROUND
-    while changes:
-        before, last_tried = best, min(_MAX_TRIALS, len(tried) + most - 1)
-        for change in changes:
-            changed = {**best.carried, **change}
-            if changed == best.carried and best.choice.once:
-                changed = {**wanted, **change}
-            choice = LoopChoice(changed, best.choice.once)
-            if choice not in tried and len(tried) <= last_tried:
-                tried.append(choice)
-                made_of, before_it = _made_of(p, op, changed), best
-                if made_of:
-                    best = _better(p, b, op, choice._replace(made_of=made_of), best)
-                if best is before_it:
-                    best = _better(p, b, op, choice, best)
-        changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
-    if last is not None:
-        return best
-    stacks = _stacks(p, best, op)
-    smallest = sorted(stacks, key=lambda i: op.results[i].type.nbytes)[:_MAX_TRIALS_IN_A_ROUND]
-    for stacked in (stacks, *({i: stacks[i]} for i in smallest if len(stacks) > 1)):
-        if stacked:
-            carried = {**best.carried, **stacked}
-            made_of = _made_of(p, op, carried) if best.choice.made_of else best.choice.made_of
-            best = _better(p, b, op, best.choice._replace(carried=carried, made_of=made_of), best)
-    if best.trial.planner.was_brief:
-        best = _try(p, b, op, best.choice)
-        assert best is not None, "there is no limit"
-    return best
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for the cheapest choice for a loop, by rounds of trials. A change is kept if it makes the loop
+    cheaper. The body then computes values in other shardings than before, which are tried in the next round. A brief
+    search has short rounds, and begins with what the `last` full one chose."""
+
+    p: Planner
+    b: RegionBuilder
+    op: Op
+    last: LoopChoice | None
+
+    def cheapest(self, wanted: Carried) -> _Attempt:
+        """The loop in the cheapest choice that was found, beginning with the `wanted` shardings. If it needs no
+        communication as it is, there are no further trials."""
+        p, last = self.p, self.last
+        best = self._first(LoopChoice(wanted), is_brief=last is not None)
+        if self._sends_nothing(best):
+            return best
+        p.loops.are_sending = True
+        tried = [best.choice]
+        begun = LoopChoice(wanted, self._pending_and_used(best)) if last is None else self._like(last, best)
+        if begun != best.choice:
+            tried.append(begun)
+            best = self._better(begun, best)
+        changes = self._changes(best)
+        most = _MAX_TRIALS_IN_A_ROUND if last is None else _MAX_TRIALS_IN_A_BRIEF_ROUND
+        while changes:
+            before, last_tried = best, min(_MAX_TRIALS, len(tried) + most - 1)
+            for change in changes:
+                changed = {**best.choice.carried, **change}
+                if changed == best.choice.carried and best.choice.once:
+                    changed = {**wanted, **change}
+                choice = LoopChoice(changed, best.choice.once)
+                if choice not in tried and len(tried) <= last_tried:
+                    tried.append(choice)
+                    made_of, before_it = self._made_of(changed), best
+                    if made_of:
+                        best = self._better(choice._replace(made_of=made_of), best)
+                    if best is before_it:
+                        best = self._better(choice, best)
+            changes = () if best is before or self._sends_nothing(best) else self._changes(best)
+        if last is not None:
+            return best
+        stacks = self._stacks(best)
+        smallest = sorted(stacks, key=lambda i: self.op.results[i].type.nbytes)[:_MAX_TRIALS_IN_A_ROUND]
+        for stacked in (stacks, *({i: stacks[i]} for i in smallest if len(stacks) > 1)):
+            if stacked:
+                best = self._better(self._carrying({**best.choice.carried, **stacked}, best.choice), best)
+        return self._first(best.choice) if best.trial.planner.searched_briefly else best
+
+    def _carrying(self, carried: Carried, like: LoopChoice) -> LoopChoice:
+        """A choice like another one, with other shardings of carried values."""
+        return like._replace(carried=carried, made_of=self._made_of(carried) if like.made_of else like.made_of)
+
+    def _like(self, last: LoopChoice, now: _Attempt) -> LoopChoice:
+        """The choice that was found last, as far as it is among what a loop may choose now."""
+        carried = dict(now.choice.carried)
+        carried.update((i, to) for i, to in last.carried.items() if to in self._others(i, carried[i], now))
+        return self._carrying(carried, last)
+
+    def _made_of(self, carried: Carried) -> Mapping[Value, ClosedSharding]:
+        """What the next values of a loop are made of, in the shardings that go with the carried ones."""
+        return wanted_with(self.op.regions[1], carried, self.p.values.wanted, self.p.annotated)
+
+    def whole_or(self, best: _Attempt) -> _Attempt:
+        """The loop computed whole on every device, if its iterations would communicate and that takes less time."""
+        p, op = self.p, self.op
+        if p.keeps_split or not self._sends_inside(best) or _is_split_by_the_user(p, op):
+            return best
+        if sum(v.type.nbytes for v in (*op.operands, *op.results)) > p.options.memory_limit:
+            return best
+        choice = LoopChoice({i: _whole(op.results[i]) for i in best.choice.carried}, is_whole=True)
+        is_known = isinstance(op.attrs.get("trip_count"), int)
+        whole = self._better(choice, best, 1.0 if is_known else _FEW_TRIPS / UNKNOWN_TRIPS)
+        return best if self._sends_inside(whole) else whole
+
+    def _sends_inside(self, attempt: _Attempt) -> bool:
+        """Whether the iterations of the loop communicate."""
+        draft = attempt.trial.draft
+        return draft.sends(draft.builder(self.b).ops[-1])
+
+    def _sends_nothing(self, attempt: _Attempt) -> bool:
+        """Whether no data is moved in the loop, in front of it or behind it."""
+        carried, wanted = attempt.choice.carried, self.p.values.wanted
+        in_place = all(wanted(self.op.results[i]) == sharding for i, sharding in carried.items())
+        return in_place and attempt.trial.draft.sends_nothing()
+
+    # Trials.
+
+    def _first(self, choice: LoopChoice, *, is_brief: bool = False) -> _Attempt:
+        """The loop planned in this way, on trial, however long it takes."""
+        found = self._try(choice, math.inf, is_brief=is_brief)
+        assert found is not None, "there is no limit"
+        return found
+
+    def _better(self, choice: LoopChoice, best: _Attempt, share: float = 1.0) -> _Attempt:
+        """The loop planned in this way, if that takes less time than this share of that of the best so far."""
+        limit = best.seconds * share * (1 - CLOSE)
+        new = self._try(choice, limit * ROUNDING, is_brief=True)
+        return new if new is not None and new.seconds < limit else best
+
+    def _try(self, choice: LoopChoice, limit: float, *, is_brief: bool) -> _Attempt | None:
+        """The loop planned in this way, on trial; None if it takes longer than the limit. Loops inside it that were
+        searched in full before are searched briefly if that is said."""
+        p, b, behind = self.p, self.b, 0.0
+        for i, sharding in choice.carried.items():
+            result = self.op.results[i]
+            if result in p.facts.needed:
+                wanted = p.values.wanted(result)
+                behind += p.in_loops.resharder.plan(result.shape, result.dtype.nbytes, sharding, wanted).seconds
+        trial = Trial(p, max(0.0, limit - behind) * p.draft.runs(b))
+        trial.planner.searched_briefly = set() if is_brief else None
+        try:
+            _plan(trial.planner, trial.draft.builder(b), self.op, choice)
+        except TooSlowError:
+            return None
+        return _Attempt(choice, trial, trial.seconds(b) + behind)
+
+    # What to try.
+
+    def _changes(self, now: _Attempt) -> Sequence[Carried]:
+        """Other shardings for carried values: first for all of them, then for all whose reductions can be pending, then
+        for one at a time. What is never moved has nothing to gain alone but a pending reduction."""
+        others = {i: tuple(self._others(i, sharding, now)) for i, sharding in now.choice.carried.items()}
+        together = {i: shardings[0] for i, shardings in others.items() if shardings}
+        changes: list[Carried] = [together, {i: sharding for i, sharding in together.items() if sharding.partial}]
+        moved = self._moved(now)
+        for i, shardings in others.items():
+            changes += [{i: sharding} for sharding in shardings if sharding.partial or i in moved]
+        return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
+
+    def _moved(self, now: _Attempt) -> set[int]:
+        """The carried values that are brought into another sharding, in front of the loop, behind it, or in it: there,
+        what is made of them element by element is moved, or what it is made of."""
+        p, op, body = self.p, self.op, self.op.regions[1]
+        planned, found, resharder = now.trial.partitioned, set[int](), p.in_loops.resharder
+
+        def is_moved(value: Value) -> bool:
+            partitioned = planned[value]
+            return len(partitioned.shardings) > 1 or any(plan.seconds for plan in partitioned.moved.values())
+
+        for i, sharding in now.choice.carried.items():
+            initial, result, following = op.operands[i], op.results[i], body.results[i]
+            have = p.values.partitioned[initial].shardings
+            if (
+                is_moved(body.params[i])
+                or is_moved(following)
+                or now.sharding_now(following) != sharding
+                or (result in p.facts.needed and p.values.wanted(result) != sharding)
+                or resharder.cheapest(initial.shape, initial.dtype.nbytes, have, sharding)[0].seconds
+            ):
+                found.add(i)
+        made_of: dict[Value, set[int]] = {body.params[i]: {i} for i in now.choice.carried if i not in found}
+        for inner in body.ops:
+            for result in inner.results:
+                alike = [v for v in inner.operands if v.type.shape == result.type.shape]
+                carried = set().union(*(made_of[v] for v in alike if v in made_of))
+                if carried:
+                    made_of[result] = carried
+                    if any(is_moved(v) for v in (*alike, result)):
+                        found |= carried
+        return found
+
+    def _pending_and_used(self, now: _Attempt) -> frozenset[Value]:
+        """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
+        carried, results = now.choice.carried, self.op.regions[1].results
+        reduced = (results[i] for i, sharding in carried.items() if not sharding.partial)
+        return frozenset(v for v in reduced if self.p.facts.uses[v] and now.sharding_now(v).partial)
+
+    def _others(self, i: int, carried: ClosedSharding, now: _Attempt) -> Iterator[ClosedSharding]:
+        """Other shardings that a carried value may have, the most promising first."""
+        p, op, parts = self.p, self.op, self.p.linear_parts(self.op)[i]
+        candidates: dict[ClosedSharding, None] = {}
+        for sharding in _natural(now, parts):
+            if not sharding.partial:
+                candidates[sharding] = None
+            elif parts.is_sum:
+                candidates[self._pending(carried, sharding.partial)] = None
+        candidates[now.sharding_now(op.regions[1].results[i])] = None
+        candidates[next(iter(p.values.partitioned[op.operands[i]].shardings))] = None
+        behind = p.values.wanted(op.results[i])
+        if not behind.partial or p.facts.uses[op.results[i]] <= 1:
+            candidates[behind] = None
+        yield from (sharding for sharding in candidates if sharding != carried and sharding.order is None)
+
+    def _stacks(self, best: _Attempt) -> Carried:
+        """Pending reductions for carried values in which partial sums are stored, and that are whole on the devices
+        that add them up: they are as large with them."""
+        found: dict[int, ClosedSharding] = {}
+        for i, now in best.choice.carried.items():
+            parts = self.p.linear_parts(self.op)[i]
+            if parts.is_linear and not parts.is_sum and now.is_plain:
+                for sharding in _natural(best, parts):
+                    if sharding.partial and not now.used.intersection(a for a, _ in sharding.partial):
+                        found.setdefault(i, self._pending(now, sharding.partial))
+        return found
+
+    def _pending(self, now: ClosedSharding, partial: Partial) -> ClosedSharding:
+        """A carried value's sharding with reductions pending."""
+        sub_axes, rank = {a for a, _ in partial}, self.p.sub_axes.rank
+        rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
+        return ClosedSharding(rest, tuple(sorted(partial, key=lambda pair: rank[pair[0]])))
 
 
-def _like(p: Planner, now: _Attempt, op: Op, last: LoopChoice) -> LoopChoice:
-    """The choice that was found last, as far as it is among what a loop may choose now."""
-    t, carried = now.trial.planner, dict(now.carried)
-    carried.update((i, to) for i, to in last.carried.items() if to in _others(p, t, op, i, carried[i]))
-    return last._replace(carried=carried, made_of=_made_of(p, op, carried) if last.made_of else last.made_of)
+def _natural(now: _Attempt, parts: LinearParts) -> Iterator[ClosedSharding]:
+    """The shardings of what is added to a carried value, as it is planned now."""
 
+    def sharding_now(value: Value) -> ClosedSharding:
+        sharding = now.sharding_now(value)
+        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
 
-def _made_of(p: Planner, op: Op, carried: Carried) -> Mapping[Value, ClosedSharding]:
-    """What the next values of a loop are made of, in the shardings that go with the carried ones."""
-    return wanted_with(op.regions[1], carried, p.values.wanted, p.annotated)
-
-
-def _whole_or(p: Planner, b: RegionBuilder, op: Op, best: _Attempt) -> _Attempt:
-    """The loop computed whole on every device, if its iterations would communicate and that takes less time."""
-    if p.keeps_split or not _sends_inside(best, b) or _is_split_by_the_user(p, op):
-        return best
-    if sum(v.type.nbytes for v in (*op.operands, *op.results)) > p.options.memory_limit:
-        return best
-    choice = LoopChoice({i: _whole(op.results[i]) for i in best.carried}, is_whole=True)
-    is_known = isinstance(op.attrs.get("trip_count"), int)
-    whole = _better(p, b, op, choice, best, 1.0 if is_known else _FEW_TRIPS / UNKNOWN_TRIPS)
-    return best if _sends_inside(whole, b) else whole
-
-
-def _whole(value: Value) -> ClosedSharding:
-    return ClosedSharding.replicated(value.type.rank)
+    return parts.natural(sharding_now)
 
 
 def _is_split_by_the_user(p: Planner, op: Op) -> bool:
@@ -268,141 +393,3 @@ def _is_split_by_the_user(p: Planner, op: Op) -> bool:
     if any(v.name in p.annotated for region in inside for v in values_within(region)):
         return True
     return any(is_annotation(inner) or is_manual(inner) for region in inside for inner in walk(region))
-
-
-def _sends_inside(attempt: _Attempt, b: RegionBuilder) -> bool:
-    """Whether the iterations of the loop communicate."""
-    draft = attempt.trial.draft
-    return draft.sends(draft.builder(b).ops[-1])
-
-
-def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
-    """Whether no data is moved in the loop, in front of it or behind it."""
-    in_place = all(p.values.wanted(op.results[i]) == sharding for i, sharding in attempt.carried.items())
-    return in_place and attempt.trial.draft.sends_nothing()
-
-
-def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
-    """Other shardings for carried values: first for all of them, then for all whose reductions can be pending, then for
-    one at a time. What is never moved has nothing to gain alone but a pending reduction."""
-    others = {i: tuple(_others(p, now.trial.planner, op, i, sharding)) for i, sharding in now.carried.items()}
-    together = {i: shardings[0] for i, shardings in others.items() if shardings}
-    changes: list[Carried] = [together, {i: sharding for i, sharding in together.items() if sharding.partial}]
-    moved = _moved(p, now, op)
-    for i, shardings in others.items():
-        changes += [{i: sharding} for sharding in shardings if sharding.partial or i in moved]
-    return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
-
-
-def _moved(p: Planner, now: _Attempt, op: Op) -> set[int]:
-    """The carried values that are brought into another sharding, in front of the loop, behind it, or in it: there, what
-    is made of them element by element is moved, or what it is made of."""
-    body, planned, found = op.regions[1], now.trial.planner.values.partitioned, set[int]()
-    resharder = p.in_loops.resharder
-
-    def is_moved(value: Value) -> bool:
-        partitioned = planned[value]
-        return len(partitioned.shardings) > 1 or any(plan.seconds for plan in partitioned.moved.values())
-
-    for i, sharding in now.carried.items():
-        initial, result, following = op.operands[i], op.results[i], body.results[i]
-        have = p.values.partitioned[initial].shardings
-        if (
-            is_moved(body.params[i])
-            or is_moved(following)
-            or next(iter(planned[following].shardings)) != sharding
-            or (result in p.facts.needed and p.values.wanted(result) != sharding)
-            or resharder.cheapest(initial.shape, initial.dtype.nbytes, have, sharding)[0].seconds
-        ):
-            found.add(i)
-    made_of: dict[Value, set[int]] = {body.params[i]: {i} for i in now.carried if i not in found}
-    for inner in body.ops:
-        for result in inner.results:
-            alike = [v for v in inner.operands if v.type.shape == result.type.shape]
-            carried = set().union(*(made_of[v] for v in alike if v in made_of))
-            if carried:
-                made_of[result] = carried
-                if any(is_moved(v) for v in (*alike, result)):
-                    found |= carried
-    return found
-
-
-def _pending_and_used(p: Planner, now: _Attempt, op: Op) -> frozenset[Value]:
-    """The results of the body that are partial sums, are used in the body, and are to be carried reduced."""
-    results = {op.regions[1].results[i] for i, sharding in now.carried.items() if not sharding.partial}
-    planned = now.trial.planner.values.partitioned
-    return frozenset(v for v in results if p.facts.uses[v] and next(iter(planned[v].shardings)).partial)
-
-
-def _try(
-    p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, limit: float = math.inf, *, is_brief: bool = False
-) -> _Attempt | None:
-    """The loop planned in this way, on trial; None if it takes longer than the limit. Loops inside it are searched
-    briefly if that is said."""
-    behind, resharder = 0.0, p.in_loops.resharder
-    for i, sharding in choice.carried.items():
-        result = op.results[i]
-        if result in p.facts.needed:
-            behind += resharder.plan(result.shape, result.dtype.nbytes, sharding, p.values.wanted(result)).seconds
-    trial = Trial(p, max(0.0, limit - behind) * p.draft.runs(b))
-    trial.planner.is_brief, trial.planner.was_brief = is_brief, False
-    try:
-        _plan(trial.planner, trial.draft.builder(b), op, choice)
-    except TooSlowError:
-        return None
-    return _Attempt(choice, trial, trial.seconds(b) + behind)
-
-
-def _better(p: Planner, b: RegionBuilder, op: Op, choice: LoopChoice, best: _Attempt, share: float = 1.0) -> _Attempt:
-    """The loop planned in this way, if that takes less time than this share of that of the best so far."""
-    limit = best.seconds * share * (1 - CLOSE)
-    new = _try(p, b, op, choice, limit * ROUNDING, is_brief=True)
-    return new if new is not None and new.seconds < limit else best
-
-
-def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
-    """Other shardings that a carried value may have, the most promising first."""
-    body = op.regions[1]
-    candidates: dict[ClosedSharding, None] = {}
-    parts = p.linear_parts(op)[i]
-    for sharding in _natural(t, parts):
-        if not sharding.partial:
-            candidates[sharding] = None
-        elif parts.is_sum:
-            candidates[_pending(p, now, sharding.partial)] = None
-    for value, places in ((body.results[i], t.values.partitioned), (op.operands[i], p.values.partitioned)):
-        candidates[next(iter(places[value].shardings))] = None
-    behind = p.values.wanted(op.results[i])
-    if not behind.partial or p.facts.uses[op.results[i]] <= 1:
-        candidates[behind] = None
-    yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)
-
-
-def _natural(t: Planner, parts: LinearParts) -> Iterator[ClosedSharding]:
-    """The shardings of what is added to a carried value, as it is planned now."""
-
-    def sharding_now(value: Value) -> ClosedSharding:
-        sharding = next(iter(t.values.partitioned[value].shardings))
-        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
-
-    return parts.natural(sharding_now)
-
-
-def _pending(p: Planner, now: ClosedSharding, partial: Partial) -> ClosedSharding:
-    """A carried value's sharding with reductions pending."""
-    sub_axes = {a for a, _ in partial}
-    rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
-    return ClosedSharding(rest, tuple(sorted(partial, key=lambda pair: p.sub_axes.rank[pair[0]])))
-
-
-def _stacks(p: Planner, best: _Attempt, op: Op) -> Carried:
-    """Pending reductions for carried values in which partial sums are stored, and that are whole on the devices that
-    add them up: they are as large with them."""
-    found: dict[int, ClosedSharding] = {}
-    for i, now in best.carried.items():
-        parts = p.linear_parts(op)[i]
-        if parts.is_linear and not parts.is_sum and now.is_plain:
-            for sharding in _natural(best.trial.planner, parts):
-                if sharding.partial and not now.used.intersection(a for a, _ in sharding.partial):
-                    found.setdefault(i, _pending(p, now, sharding.partial))
-    return found

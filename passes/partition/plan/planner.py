@@ -9,7 +9,7 @@ The plan is a program of global shapes again. Each of its values has one closed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -64,6 +64,23 @@ class LoopChoice(NamedTuple):
     is_whole: bool = False
 
 
+@dataclass(eq=False, slots=True)
+class PlannedLoops:
+    """What was decided for the loops of a program so far, on trial or not."""
+
+    choices: dict[object, LoopChoice]
+    """By the facts that they depend on, and by whether the loop was searched briefly."""
+    split: dict[object, LoopChoice] = field(default_factory=dict[object, LoopChoice])
+    """What these would be if all loops were split: of loops in which nothing else was decided that would be different
+    then."""
+    searched: dict[Op, LoopChoice] = field(default_factory=dict[Op, LoopChoice])
+    """What the last full search of each loop chose."""
+    are_sending: bool = False
+    """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
+    whole: int = 0
+    """How often a loop whose iterations would communicate was planned whole, at least on trial."""
+
+
 class Planner:
     """Plans one program: `functions.plan_program` begins with its entry.
 
@@ -92,10 +109,9 @@ class Planner:
         self.sub_axes = resharder.sub_axes
         self.copied: Planner | None = None
         """The planner that this one is a copy of, if it plans something on trial."""
-        self.has_sending_loops = False
-        """Whether some loop, as it is first planned, has communication in it, or in front of it on its account."""
-        self.whole_loops = 0
-        """How often a loop whose iterations would communicate was planned whole, at least on trial."""
+        self.searched_briefly: set[Op] | None = None
+        """In a trial of a loop, those inside it that are searched briefly, because they were searched in full before;
+        None if all are searched in full."""
         manual = axes_of_regions(self.program)
         free = tuple([a for a in self.sub_axes.rank if a.name not in manual])
 
@@ -119,17 +135,7 @@ class Planner:
         self.facts: Facts = before.facts if before else Facts(self.program, options.machine, self.shardings)
         self.decisions: Decisions = before.decisions if before else Decisions(self.facts, decide)
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = before.known_parts if before else {}
-        self.loops: dict[object, LoopChoice] = dict(alike.split_loops) if alike and keeps_split else {}
-        """The decisions for loops, by the facts that they depend on, and by whether the loop was searched briefly."""
-        self.split_loops: dict[object, LoopChoice] = {}
-        """What these decisions would be if all loops were split: of loops in which nothing else was decided that would
-        be different then."""
-        self.searched: dict[Op, LoopChoice] = {}
-        """What the last full search of each loop chose."""
-        self.is_brief = False
-        """Whether loops that were searched in full before are searched briefly now."""
-        self.was_brief = False
-        """Whether the choice for some loop was found briefly."""
+        self.loops: PlannedLoops = PlannedLoops(dict(alike.loops.split) if alike and keeps_split else {})
         self.versions = Versions(self.program)
         draft = Draft(self.shardings, self.versions, before.draft.spellings if before else {})
         self.values = Values(self.facts, draft, self.selector.resharder)

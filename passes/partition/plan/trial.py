@@ -99,9 +99,7 @@ class Trial:
         self.partitioned = _ValuesOver(real.values.partitioned, self.draft)
         self.planner = copy.copy(real)
         self.planner.copied = real
-        self.planner.values = replace(
-            real.values, draft=self.draft, partitioned=self.partitioned, arguments={}, wants=dict(real.values.wants)
-        )
+        self.planner.values = replace(real.values, draft=self.draft, partitioned=self.partitioned, arguments={})
         self.planner.warnings = Warnings(gathered=set(real.warnings.gathered))
 
     def seconds(self, b: RegionBuilder) -> float:

@@ -232,14 +232,14 @@ def test_an_inner_loop_is_searched_in_full_for_the_first_and_the_last_trial_of_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full, brief = Counter[Planner](), Counter[Planner]()
-    search = loops._search
+    cheapest = loops._Search.cheapest
 
-    def counted(p: Planner, b: RegionBuilder, op: Op, wanted: loops.Carried, last: LoopChoice | None) -> object:
-        if op.results[0].name == "m":
-            (full if last is None else brief)[p.whole] += 1
-        return search(p, b, op, wanted, last)
+    def counted(search: loops._Search, wanted: loops.Carried) -> object:
+        if search.op.results[0].name == "m":
+            (full if search.last is None else brief)[search.p.whole] += 1
+        return cheapest(search, wanted)
 
-    monkeypatch.setattr(loops, "_search", counted)
+    monkeypatch.setattr(loops._Search, "cheapest", counted)
     spmdc.plan(spmdc.parse(NEST))
     assert max(full.values()) <= 2 < min(brief.values())
 
