@@ -28,7 +28,7 @@ from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.partitioned_value import NOTHING_SPARED, PartitionedValue
 from passes.partition.plan.pending_reductions import of_nothing
 from passes.partition.plan.recompute import (
-    identity_among,
+    is_identity,
     is_recomputable,
     leaves_of,
     spared_without,
@@ -244,7 +244,8 @@ def _situation(values: Values, b: RegionBuilder, op: Op) -> Situation:
     for i, each in enumerate(partitioned):
         share = each.share * times.get(each.home, 1.0) / here * (1.0 if divided is None else divided[i])
         origins = _origins(values, each) if each.leaves else ()
-        identity_of = identity_among(pending, each.value, values.recomputed_by) if pending else None
+        maker = each.recompute.op if each.recompute is not None else None
+        identity_of = next((kind for kind in pending if is_identity(maker, kind, values.recomputed_by)), None)
         wants = alike.get(each.value)
         others = tuple([want for want in wants.items() if want[0] not in each.shardings]) if wants else ()
         operands.append(OperandAt(known[i], each.recompute is not None, share, origins, identity_of, others))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,13 +80,6 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
         return number == identity_of(kind, op.result.dtype)
     sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
     return bool(sources) and all(is_identity(maker(op.operands[i]), kind, maker) for i in sources)
-
-
-def identity_among(
-    kinds: Iterable[ReductionKind], value: Value, maker: Callable[[Value], Op | None]
-) -> ReductionKind | None:
-    """The first of these kinds of reductions that the value is the identity of."""
-    return next((kind for kind in kinds if is_identity(maker(value), kind, maker)), None)
 
 
 def is_recomputable(op: Op) -> bool:
