@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import cast
 
 from ir.causes import Cause
-from ir.manual import region_axes
-from ir.ops.control import is_loop, is_manual
+from ir.ops.control import is_loop
 from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, Region, Value, all_ops, walk
-from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
+from passes.partition.closed_sharding import ClosedSharding, PlanShardings
 from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import AnySharding, Steps, Task
@@ -25,22 +24,13 @@ from spmdc.choices import Choice, Choices
 def reshard_choices(program: Program, op: Op, options: PartitionOptions, total: float) -> Choices:
     """The steps of a reshard of a plan that takes `total` seconds, and those from other shardings; cheapest first."""
     sub_axes, mesh = find_sub_axes(program), program.mesh
-    shardings, options = PlanShardings(sub_axes), options.for_meshes(program.meshes)
-    for region in filter(is_manual, all_ops(program)):
-        for param, operand in zip(region.regions[0].params, region.operands, strict=True):
-            shardings.inside[param] = inside_sharding(shardings.of(operand), region_axes(region))
+    shardings, options = PlanShardings(program, sub_axes), options.for_meshes(program.meshes)
     is_repeated = any(op in walk(region) for loop in filter(is_loop, all_ops(program)) for region in loop.regions)
     priced = options.for_loops() if is_repeated else options.for_choices()
     resharder = Resharder(sub_axes, priced.machine, Resharder(sub_axes, options.machine))
     before = {source: shardings.of(source) for source in _before(program, op)}
-    source, target = before[op.operands[0]], shardings.of(op.result)
-    cause = replace(
-        op.cause or Cause("written"),
-        values=(op.operands[0].name,),
-        source=source.spell(mesh),
-        target=target.spell(mesh),
-    )
-
+    (operand,), target = op.operands, shardings.of(op.result)
+    source = before[operand]
     own, size = str(op.attrs["steps"]), (op.result.shape, op.result.dtype.nbytes)
 
     def choice(at: ClosedSharding, text: str, seconds: float, *, is_chosen: bool) -> Choice:
@@ -57,6 +47,9 @@ def reshard_choices(program: Program, op: Op, options: PartitionOptions, total: 
         seconds = _seconds(Task(resharder.machine, sub_axes, *size, source, target), edited)
         found.append(choice(source, own, seconds, is_chosen=True))
     found.sort(key=lambda each: each.seconds)
+    cause = replace(
+        op.cause or Cause("written"), values=(operand.name,), source=source.spell(mesh), target=target.spell(mesh)
+    )
     return Choices(op.result.name, op.name, (), tuple(found), (), cause=cause)
 
 

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from ir.manual import Manual
+from ir.manual import Manual, region_axes
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
-from ir.program import DeviceOrder, Result, Value
+from ir.ops.control import is_manual
+from ir.program import DeviceOrder, Program, Result, Value, all_ops
 from ir.records import record
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from ir.types import TensorType
@@ -177,15 +178,22 @@ class Shardings:
 class PlanShardings(Shardings):
     """The shardings of the values of a plan. Inside manual regions these are along the free axes."""
 
-    def __init__(self, sub_axes: SubAxes) -> None:
-        super().__init__(sub_axes.mesh, sub_axes)
+    def __init__(self, program: Program, sub_axes: SubAxes) -> None:
+        super().__init__(program.mesh, sub_axes)
         self.inside: dict[Value, ClosedSharding] = {}
         """The shardings of manual regions' parameters, as they are inside."""
+        for op in all_ops(program):
+            for param in op.regions[0].params if op.regions and is_manual(op) else ():
+                self.inside[param] = inside_sharding(self.around(param), region_axes(op))
 
     def of(self, value: Value | Result) -> ClosedSharding:
         """The sharding of a value; replicated if it has none."""
         if self.inside and isinstance(value, Value) and value in self.inside:
             return self.inside[value]
+        return self.around(value)
+
+    def around(self, value: Value | Result) -> ClosedSharding:
+        """The sharding of a value, for the parameter of a manual region around the region."""
         return self.closed(value.sharding, value.type)
 
 

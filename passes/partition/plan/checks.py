@@ -43,7 +43,7 @@ class _Checker:
         self.program = program
         self.sub_axes = sub_axes
         self.found: list[Diagnostic] = []
-        self.shardings = PlanShardings(sub_axes)
+        self.shardings = PlanShardings(program, sub_axes)
         self.steps = StepChecks(program.mesh, sub_axes)
         self.makers: dict[Value, Op] = {}
         self.open: set[Value] = set()
@@ -108,13 +108,11 @@ class _Checker:
 
     def manual(self, op: Op) -> None:
         (region,) = op.regions
-        axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
-            self.agree(op, f"operand {operand.name}", self.shardings.of(operand), self.shardings.of(param))
-            self.shardings.inside[param] = inside_sharding(self.shardings.of(param), axes)
+            self.agree(op, f"operand {operand.name}", self.shardings.of(operand), self.shardings.around(param))
         self.region(region)
         for value, result in zip(region.results, op.results, strict=True):
-            inside = inside_sharding(self.shardings.of(result), axes)
+            inside = inside_sharding(self.shardings.of(result), region_axes(op))
             self.agree(op, value.name, self.shardings.of(value), inside)
 
     def control(self, op: Op) -> None:

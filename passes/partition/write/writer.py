@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.diagnostics import InternalError
-from ir.manual import region_axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_manual
@@ -21,7 +20,7 @@ from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Attr, Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
-from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
+from passes.partition.closed_sharding import ClosedSharding, PlanShardings
 from passes.partition.context import Callers, OpContext
 from passes.partition.plan.plan import Plan
 from passes.partition.registry import partitioning_of
@@ -52,7 +51,7 @@ class Writer:
         self.mesh = plan.program.mesh
         self.sub_axes = plan.sub_axes
         self.local: dict[Value, Value] = {}
-        self.shardings = PlanShardings(plan.sub_axes)
+        self.shardings = PlanShardings(plan.program, plan.sub_axes)
         self.steps: dict[str, Steps] = {}
         self.strategies: dict[str, Spelled] = {}
         self.of_the_caller: Callers = {}
@@ -200,10 +199,7 @@ class Writer:
     def manual(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         """The ops of a manual region, inlined: values that cross its boundary are the same locally on both sides."""
         (region,) = op.regions
-        axes = region_axes(op)
-        for param, operand in zip(region.params, op.operands, strict=True):
-            self.local[param] = self.local[operand]
-            self.shardings.inside[param] = inside_sharding(self.shardings.of(operand), axes)
+        self.local.update((param, self.local[v]) for param, v in zip(region.params, op.operands, strict=True))
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
 
