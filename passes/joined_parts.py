@@ -3,12 +3,11 @@ slice by itself may have fewer elements than there are devices, or other shard b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from ir.ops import Factor, FactorKind, FactorRule
-from ir.ops.creation import holds_nothing
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 
@@ -55,16 +54,15 @@ class Pieces(NamedTuple):
         return [0, *accumulate(self.sizes)][:-1]
 
 
-def pieces_of(value: Value, makers: Mapping[Value, Op]) -> Pieces | None:
-    """The pieces of a concatenation, or of a tensor that is padded along one dim."""
-    op = makers.get(value)
+def pieces_of(op: Op | None, is_nothing: Callable[[Value], bool]) -> Pieces | None:
+    """The pieces of a concatenation, or of a tensor that is padded along one dim; None for the result of another op."""
     if op is None:
         return None
     if op.name == "concatenate":
         dim = int_attr(op.attrs, "dim")
-        values = tuple([None if holds_nothing(makers.get(v)) else v for v in op.operands])
+        values = tuple([None if is_nothing(v) else v for v in op.operands])
         return Pieces(dim, tuple([v.shape[dim] for v in op.operands]), values)
-    if op.name != "pad" or not holds_nothing(makers.get(op.operands[1])):
+    if op.name != "pad" or not is_nothing(op.operands[1]):
         return None
     padded = padded_dim(op)
     if padded is None:

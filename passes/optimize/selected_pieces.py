@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
+from ir.ops.creation import holds_nothing
 from ir.ops.layout import slice_along
 from ir.program import Op, Program, Value, all_ops
 from ir.types import TensorType, s32
@@ -31,7 +32,7 @@ def select_pieces(program: Program) -> Program:
     for op in all_ops(program):
         if op.name != "select" or op.operands[0].type.rank != op.result.type.rank:
             continue
-        sides = [pieces_of(v, makers) for v in op.operands[1:]]
+        sides = [pieces_of(makers.get(v), lambda v: holds_nothing(makers.get(v))) for v in op.operands[1:]]
         put_together = [side for side in sides if side is not None and None in side.values]
         if (
             not any(v is not None for side in put_together for v in side.values)

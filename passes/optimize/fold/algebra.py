@@ -3,8 +3,6 @@ both zeros and overflow included."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ir.ops.elementwise import COMPARES
@@ -34,10 +32,7 @@ def _subtract(r: Rewriter, op: Op) -> Value | None:
 
 def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
     """Whether all elements are zero, for floats with the sign of `zero`."""
-    number = r.splat(value)
-    if isinstance(number, complex) or number != 0:
-        return False
-    return not value.dtype.is_float or math.copysign(1, number) == math.copysign(1, zero)
+    return not value.dtype.is_complex and r.is_number(value, zero if value.dtype.is_float else 0)
 
 
 @RULES.of("reduce")

@@ -8,6 +8,7 @@ annotation is never looked through and never dropped, because propagation starts
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -120,6 +121,14 @@ class Rewriter:
             return bool(number) if value.dtype.kind == "pred" else number
         found = constant_value(self.maker(value))
         return found if isinstance(found, bool | int | float | complex) else None
+
+    def is_number(self, value: Value, number: complex | None) -> bool:
+        """Whether every element of a value is known to be this number. Zeros of different signs are different."""
+        known = self.splat(value)
+        if known is None or number is None or known != number:
+            return False
+        parts = zip((known.real, known.imag), (number.real, number.imag), strict=True)
+        return all(math.copysign(1, a) == math.copysign(1, b) for a, b in parts)
 
     # The walk.
 

@@ -6,7 +6,6 @@ in front of the gradient of max pooling, and people do so in front of convolutio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from passes.optimize.fold.rewriter import Rewriter, Rule
 def _padded_by_itself(r: Rewriter, op: Op) -> Value | None:
     """The operand before the pad, for an op that pads with the same number itself."""
     padded, own = r.maker(op.operands[0], "pad"), OPS[op.name].padding
-    if padded is None or own is None or not _is(r.splat(padded.operands[1]), own.value(op)):
+    if padded is None or own is None or not r.is_number(padded.operands[1], own.value(op)):
         return None
     edges, dims = _edges(padded), own.dims(op)
     if any(edge != (0, 0, 0) for d, edge in enumerate(edges) if d not in dims):
@@ -33,14 +32,6 @@ def _padded_by_itself(r: Rewriter, op: Op) -> Value | None:
 
 
 RULES: dict[str, Rule] = {name: _padded_by_itself for name, opdef in OPS.items() if opdef.padding is not None}
-
-
-def _is(number: complex | None, other: complex | None) -> bool:
-    """Whether two numbers are known to be the same. Zeros of different signs are not."""
-    if number is None or other is None or number != other:
-        return False
-    parts = zip((number.real, number.imag), (other.real, other.imag), strict=True)
-    return all(math.copysign(1, a) == math.copysign(1, b) for a, b in parts)
 
 
 def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:
