@@ -10,7 +10,6 @@ outermost batch dim first. They stay as they are if the first of them is annotat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ir.ops import OPS, FactorKind
 from ir.ops.reshape_blocks import blocks_of
@@ -23,28 +22,17 @@ _MOST_OPS = 4
 """The most ops between where dims are merged and where they are split again."""
 
 
-class _Along(NamedTuple):
-    """An op that treats all parts of its result along a dim alike, and the operand that has them along a dim."""
-
-    op: Op
-    operand: int
-    dim: int
-
-
 def split_again(r: Rewriter, op: Op) -> Value | None:
     """The result of a reshape that splits a dim into those that it was merged from, if these were not merged in
     order."""
-    merged = _merged_dim(op.operands[0].shape, op.result.shape)
-    if merged is None:
+    behind = _split_dim(op.operands[0].shape, op.result.shape)
+    found = _ops_along(r, op.operands[0], behind[0]) if behind is not None else None
+    if behind is None or found is None:
         return None
-    dim, dims = merged
-    found = _ops_along(r, op.operands[0], dim)
-    if found is None:
-        return None
-    ops, merge = found
+    (_, dims), (ops, merge, dim) = behind, found
     moved = r.maker(merge.operands[0], "transpose")
-    before = _merged_dim(merge.result.shape, merge.operands[0].shape)
-    if moved is None or before is None or before[0] != (ops[-1].dim if ops else dim):
+    before = _split_dim(merge.result.shape, merge.operands[0].shape)
+    if moved is None or before is None or before[0] != dim:
         return None
     group, perm = before[1], ints_attr(moved.attrs, "perm")
     places = [perm[d] for d in group]
@@ -56,16 +44,16 @@ def split_again(r: Rewriter, op: Op) -> Value | None:
         return None
     value = r.write("transpose", moved.result, perm=_permuted(moved.result.type.rank, group, order))
     value = r.write("reshape", value, shape=merge.result.shape)
-    for each in reversed(ops):
-        operands = (*each.op.operands[: each.operand], value, *each.op.operands[each.operand + 1 :])
-        value = r.write(each.op.name, *operands, **each.op.attrs)
+    for each, i in reversed(ops):
+        value = r.write(each.name, *each.operands[:i], value, *each.operands[i + 1 :], **each.attrs)
     there = _permuted(op.result.type.rank, dims, order)
     value = r.write("reshape", value, shape=tuple(op.result.shape[d] for d in there))
     return r.write("transpose", value, perm=tuple(there.index(d) for d in range(len(there))))
 
 
-def _merged_dim(merged: Sequence[int], split: Sequence[int]) -> tuple[int, range] | None:
-    """The only dim that a reshape splits into several, and these; None if it does anything else to dims."""
+def _split_dim(merged: Sequence[int], split: Sequence[int]) -> tuple[int, range] | None:
+    """The only dim that is split from one shape to the other, and those that it becomes; None if anything else is done
+    to dims."""
     blocks = [b for b in blocks_of(merged, split) if (len(b.source), len(b.target)) != (1, 1)]
     return (blocks[0].source[0], blocks[0].target) if len(blocks) == 1 and len(blocks[0].source) == 1 else None
 
@@ -84,22 +72,24 @@ def _is_split(r: Rewriter, value: Value, dim: int) -> bool:
     return value.sharding is not None and bool(value.sharding.dims[dim].axes)
 
 
-def _ops_along(r: Rewriter, value: Value, dim: int) -> tuple[Sequence[_Along], Op] | None:
-    """The ops behind the reshape that merges dims to this dim of the value, the last first, and that reshape; None if
-    something else uses what one of them computes, which would be computed twice."""
-    found: list[_Along] = []
+def _ops_along(r: Rewriter, value: Value, dim: int) -> tuple[Sequence[tuple[Op, int]], Op, int] | None:
+    """The ops behind the reshape that merges dims to this dim of the value, the last first, each with its operand that
+    has the dim, and that reshape, with the dim of its result; None if there are none, or something else uses what one
+    of them computes, which would be computed twice."""
+    found: list[tuple[Op, int]] = []
     while (op := r.maker(value)) is not None and op.name != "reshape":
         along = _along(op, dim) if len(found) < _MOST_OPS and r.is_used_once(value) else None
         if along is None:
             return None
-        found.append(along)
-        value, dim = op.operands[along.operand], along.dim
-    return (found, op) if op is not None and found else None
+        i, dim = along
+        found.append((op, i))
+        value = op.operands[i]
+    return (found, op, dim) if op is not None and found else None
 
 
-def _along(op: Op, dim: int) -> _Along | None:
-    """The op, if only one operand has the factor of that dim of its result, once, and nothing depends on places along
-    it."""
+def _along(op: Op, dim: int) -> tuple[int, int] | None:
+    """The operand that has the factor of that dim of the op's result, and its dim; None unless only one has it, once,
+    and nothing depends on places along it."""
     rule = factor_rule(op) if len(op.results) == 1 and not op.regions and OPS[op.name].family == "linalg" else None
     if rule is None or len(rule.results[0][dim]) != 1:
         return None
@@ -108,4 +98,4 @@ def _along(op: Op, dim: int) -> _Along | None:
     if rule.factors[factor].kind is not FactorKind.PARALLEL or len(has) != 1:
         return None
     (i, d) = has[0]
-    return _Along(op, i, d) if rule.operands[i][d] == (factor,) else None
+    return (i, d) if rule.operands[i][d] == (factor,) else None
