@@ -294,15 +294,8 @@ _Split = tuple[DimAxes, Partial]
 """The axes that split each dim of a tensor, and its pending reductions."""
 
 
-class KnownSides:
-    """What is known of the tensors of all queries: many ops have tensors alike, in the same shardings."""
-
-    def __init__(self) -> None:
-        self._of: dict[_Operand | _Result, dict[_Split, Side]] = {}
-
-    def of(self, tensor: _Operand | _Result) -> dict[_Split, Side]:
-        """The tensor in all shardings in which it was looked at."""
-        return self._of.setdefault(tensor, {})
+KnownSides = dict[_Operand | _Result, dict[_Split, Side]]
+"""The tensors of all queries in all shardings in which they were looked at: many ops have tensors alike."""
 
 
 class Sides:
@@ -329,18 +322,14 @@ class Sides:
         self.special = {f for f, factor in others if factor.kind in ALONG or factor.has_candidates}
         """The factors along which the op itself sends something."""
         self.windows = [f for f, factor in others if factor.kind is FactorKind.WINDOW]
-        self._tensors: tuple[_Operand | _Result, ...] = (*self._operands(), *self._results())
-        self._known = [known.of(tensor) for tensor in self._tensors]
-
-    def _operands(self) -> Iterator[_Operand]:
-        for value, at in zip(self.q.op.operands, self.q.at.operands, strict=True):
-            yield _Operand(value.shape, value.dtype.nbytes, at)
-
-    def _results(self) -> Iterator[_Result]:
-        uses = self.q.uses
-        for i, (value, at) in enumerate(zip(self.q.op.results, self.q.at.results, strict=True)):
-            is_used = not uses.used or uses.used[i]
-            yield _Result(value.shape, value.dtype.nbytes, at, is_used, uses.summed[i], uses.remains[i])
+        self._tensors: list[_Operand | _Result] = []
+        for value, operand in zip(q.op.operands, q.at.operands, strict=True):
+            self._tensors.append(_Operand(value.shape, value.dtype.nbytes, operand))
+        for i, (value, result) in enumerate(zip(q.op.results, q.at.results, strict=True)):
+            is_used = not q.uses.used or q.uses.used[i]
+            uses = is_used, q.uses.summed[i], q.uses.remains[i]
+            self._tensors.append(_Result(value.shape, value.dtype.nbytes, result, *uses))
+        self._known = [known.setdefault(tensor, {}) for tensor in self._tensors]
 
     def seconds(self, parts: int, sizes: Sequence[float]) -> float:
         """The time of one of `parts` equal parts of the op: its arithmetic, or reading and writing tensors of these

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS, FactorKind
@@ -54,7 +54,7 @@ class StrategySelector:
         self.options = options
         self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
-        self.known = KnownSides()
+        self.known: KnownSides = {}
         self.answers: dict[object, Strategy] = {}
         self.local: dict[object, Strategy] = like.local if like is not None else {}
         """The answers that move nothing, and that nothing can beat even if links are infinitely fast."""
@@ -78,7 +78,8 @@ class StrategySelector:
         splits = ways_to_split(proposals, options_of(q, proposals), self.sub_axes.rank)
         candidates = [c for c in self._candidates(q, sides, splits) if not math.isinf(c.seconds)]
         best = self._search(q)
-        candidates += [*self._elsewhere(q, sides, best), *self._over_free_axes(q, sides, best)]
+        for ways in (self._elsewhere(q, best), self._over_free_axes(q, best)):
+            candidates += self._varied(q, sides, best, ways)
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys((*(strategy for strategy in priced if strategy is not None), best)))
 
@@ -89,7 +90,7 @@ class StrategySelector:
         first = next(others)
         if not self._is_unbeaten(sides, options, first):
             return self._best_of(q, sides, [first, *others])
-        found = Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
+        found = first.priced(first.seconds)
         if not found.sends:
             self.local[q.key()] = found
         return found
@@ -100,10 +101,10 @@ class StrategySelector:
         best = self._cheapest(candidates) if best.excess else best
         quiet = self._quiet(candidates, best) if self._communicates(_made_as(best, candidates)) else best
         best = best if quiet is None else quiet
-        elsewhere = self._elsewhere(q, sides, best) if quiet is None else ()
+        elsewhere = self._varied(q, sides, best, self._elsewhere(q, best)) if quiet is None else ()
         if elsewhere:
             best = self._better(q, best, self._cheapest(elsewhere))
-        further = self._over_free_axes(q, sides, best)
+        further = self._varied(q, sides, best, self._over_free_axes(q, best))
         if not further:
             return best
         found = self._better(q, best, self._cheapest(further))
@@ -207,45 +208,45 @@ class StrategySelector:
         """Whether a loop is preferred to this choice, whatever the loop costs."""
         return self.options.windowed_einsum == "always" and choice.windowed is None
 
-    def _over_free_axes(self, q: StrategyQuery, sides: Sides, best: Strategy) -> list[_Candidate]:
-        """The ways to split the op as the best one does, if that communicates, and one more factor over all free axes:
-        devices cut their parts out of what they have, and less is sent over the other axes."""
+    def _varied(self, q: StrategyQuery, sides: Sides, best: Strategy, ways: Iterable[Way]) -> list[_Candidate]:
+        """The candidates of ways to split the op that vary the best one, if that communicates."""
         if best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
             return []
+        return [c for c in self._candidates(q, sides, ways) if c.windowed is None and c.candidates_to is None]
+
+    def _over_free_axes(self, q: StrategyQuery, best: Strategy) -> Iterator[Way]:
+        """The ways to split the op as the best one does, and one more factor over all free axes: devices cut their
+        parts out of what they have, and less is sent over the other axes."""
         everywhere = (*q.at.known, *q.at.wanted_operands, *[result.wanted for result in q.at.results])
         used = _split_over(everywhere).union(*[axes for _, axes in best.factors])
         free = tuple([a for a in self.free if a not in used])
-        if not free:
-            return []
-        have, rank = dict(best.factors), self.sub_axes.rank
-        partial = {a for at in best.operands for a, _ in at.partial if a not in free}
-        through, splits = tuple(sorted(partial, key=lambda a: rank[a])), list[Way]()
-        for f, factor in enumerate(q.rule.factors):
+        have, through = dict(best.factors), self._pending(best, free)
+        for f, factor in enumerate(q.rule.factors) if free else ():
             axes = (*have.get(f, ()), *free)
             adds_up = factor.kind is FactorKind.REDUCTION and factor.reduction is not None
             if (adds_up or factor.kind is FactorKind.PARALLEL) and factor.size % axes_size(axes) == 0:
-                splits.append(({**have, f: axes}, through))
-        return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
+                yield {**have, f: axes}, through
 
-    def _elsewhere(self, q: StrategyQuery, sides: Sides, best: Strategy) -> list[_Candidate]:
-        """The ways to split an op at computed indices as the best one does, if that communicates, but for one axis of
-        an operand, which splits a parallel factor instead, even if no tensor has it there. An all_to_all moves it,
-        rather than that the operand is gathered or a result is reduced: columns stay together wherever rows are."""
-        is_tried = self.moves_axes and OPS[q.op.name].family == "indexing"
-        if not is_tried or best.windowed is not None or best.candidates_to is not None or best.seconds == best.alone:
-            return []
+    def _pending(self, best: Strategy, apart: Collection[AxisRef]) -> Axes:
+        """The axes over which reductions of operands stay pending under a strategy, apart from these."""
+        pending = {a for at in best.operands for a, _ in at.partial if a not in apart}
+        return tuple(sorted(pending, key=lambda a: self.sub_axes.rank[a]))
+
+    def _elsewhere(self, q: StrategyQuery, best: Strategy) -> Iterator[Way]:
+        """The ways to split an op at computed indices as the best one does, but for one axis of an operand, which
+        splits a parallel factor instead, even if no tensor has it there. An all_to_all moves it, rather than that the
+        operand is gathered or a result is reduced: columns stay together wherever rows are."""
+        if not self.moves_axes or OPS[q.op.name].family != "indexing":
+            return
         have, rank = dict(best.factors), self.sub_axes.rank
-        partial, splits = {a for at in best.operands for a, _ in at.partial}, list[Way]()
         for axis in sorted(_split_over(q.at.known), key=lambda a: rank[a]):
             others = {f: tuple([a for a in axes if a != axis]) for f, axes in have.items()}
-            through = tuple(sorted(partial - {axis}, key=lambda a: rank[a]))
+            through = self._pending(best, (axis,))
             for f, factor in enumerate(q.rule.factors):
                 axes = (*others.get(f, ()), axis)
                 is_new = factor.kind is FactorKind.PARALLEL and axis not in have.get(f, ())
                 if is_new and factor.size % axes_size(axes) == 0:
-                    split = {**others, f: axes}
-                    splits.append(({g: axes for g, axes in split.items() if axes}, through))
-        return [c for c in self._candidates(q, sides, splits) if c.windowed is None and c.candidates_to is None]
+                    yield {g: own for g, own in {**others, f: axes}.items() if own}, through
 
     # Costs.
 
@@ -332,17 +333,7 @@ class StrategySelector:
             seconds += move.share * cheapest
             if move.is_operand and source != move.target:
                 memory += local_bytes(move.shape, move.itemsize, source)
-        excess = max(0, memory - self.options.memory_limit)
-        return Strategy(
-            candidate.factors,
-            *candidate.shardings,
-            seconds,
-            candidate.windowed,
-            excess,
-            candidate.seconds,
-            candidate.sends,
-            candidate.candidates_to,
-        )
+        return candidate.priced(seconds, max(0, memory - self.options.memory_limit))
 
     def _least_seconds(self, move: Move) -> float:
         """The least time of a reshard, over all of its sources."""
@@ -366,12 +357,6 @@ class StrategySelector:
         )
         return max(0.0, brought - sum(o.spared for o in move.origins))
 
-    def _planned_seconds(
-        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
-    ) -> float:
-        """The time of a reshard."""
-        return self.resharder.plan(shape, itemsize, source, target).seconds
-
     def _cheapest_source(self, move: Move) -> tuple[float, ClosedSharding]:
         """The sharding from which a reshard takes the least time, and that time. Only those sources are planned whose
         lower bound is less."""
@@ -387,10 +372,10 @@ class StrategySelector:
         best, cheapest = math.inf, move.sources[0]
         for source in move.sources:
             if len(move.sources) == 1 or self.resharder.least_seconds(shape, itemsize, source, move.target) < best:
-                seconds = self._planned_seconds(shape, itemsize, source, move.target)
+                seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
                 if seconds < best:
                     best, cheapest = seconds, source
-        best = min(best, self._from_origins(move, self._planned_seconds))
+        best = min(best, self._from_origins(move, lambda *reshard: self.resharder.plan(*reshard).seconds))
         move.cheapest = best, cheapest
         return move.cheapest
 
@@ -446,6 +431,11 @@ class _Candidate:
     is_vain: bool
     sends: bool
     candidates_to: int | None
+
+    def priced(self, seconds: float, excess: int = 0) -> Strategy:
+        """The strategy, which takes so many seconds, reshards included."""
+        loop, alone, to = self.windowed, self.seconds, self.candidates_to
+        return Strategy(self.factors, *self.shardings, seconds, loop, excess, alone, self.sends, to)
 
 
 def _made_as(strategy: Strategy, candidates: Sequence[_Candidate]) -> _Candidate:
