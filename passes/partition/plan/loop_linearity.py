@@ -102,13 +102,10 @@ class LinearParts:
     def wants(self, sharding: ClosedSharding) -> Mapping[Value, ClosedSharding]:
         """The shardings that the values of the line should have if the next value is to have this one. A tensor from
         which only a part is taken has its own, unless it is a partial sum."""
-        found = self._wants.get(sharding)
-        if found is None:
-            found = self._wants[sharding] = self._found_wants(sharding)
-        return found
-
-    def _found_wants(self, sharding: ClosedSharding) -> dict[Value, ClosedSharding]:
-        found: dict[Value, ClosedSharding] = {}
+        known = self._wants.get(sharding)
+        if known is not None:
+            return known
+        found = self._wants[sharding] = dict[Value, ClosedSharding]()
         pending = [(self.result, sharding)]
         while pending:
             value, sharding = pending.pop()
@@ -154,11 +151,10 @@ class LinearParts:
         if value not in memo:
             memo[value] = ClosedSharding.replicated(value.type.rank)
             op = self.makers.get(value)
-            if value is not self.param:
-                computed = op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None
-                memo[value] = (
-                    self._computed(sharding_now, op, value, memo, depth) if op and computed else sharding_now(value)
-                )
+            if value is not self.param and op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None:
+                memo[value] = self._computed(sharding_now, op, value, memo, depth)
+            elif value is not self.param:
+                memo[value] = sharding_now(value)
         return memo[value]
 
     def _computed(

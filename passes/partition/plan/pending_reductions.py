@@ -8,7 +8,6 @@ fewer wait for it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -45,10 +44,14 @@ def reduced_anyway(
         parts = (bytes_of(v, sharding_of(v)) for op in users for v in op.results if v in whole)
         return sum(parts) >= bytes_of(value, sharding_of(value))
 
+    def needed_by(op: Op, whole: Collection[Value]) -> Iterable[int]:
+        most = max((v.type.size for v in op.results if v in whole), default=-1)
+        commuting = _commuting(op, reduced)
+        return [i for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
+
     for function in program.functions.values():
         whole = taken_reduced.union(function.body.results if function.name == program.entry else ())
-        needed = functools.partial(_needed_whole, reduced=reduced, whole=whole)
-        _look_back(function.body, whole, reduced, needed, functools.partial(is_needed_in_parts, whole=whole))
+        _look_back(function.body, whole, reduced, needed_by, is_needed_in_parts)
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
 
@@ -125,9 +128,13 @@ def wanted_whole(program: Program, reduced: frozenset[Value]) -> frozenset[Value
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
     reduced |= known
+
+    def needed_by(op: Op, found: Collection[Value]) -> Iterable[int]:
+        wanted = _passed_on(op, known, reduced, found)
+        return wanted if is_call(op) else wanted.union(set(range(len(op.operands))).difference(_commuting(op)))
+
     for function in program.functions.values():
-        needed = functools.partial(_wanted_whole, known=known, reduced=reduced, found=found)
-        _look_back(function.body, found, reduced, needed)
+        _look_back(function.body, found, reduced, needed_by)
     return frozenset(found)
 
 
@@ -135,44 +142,31 @@ def _look_back(
     region: Region,
     found: set[Value],
     given: Collection[Value],
-    needed: Callable[[Op], Iterable[int]],
-    is_needed: Callable[[Value], bool] | None = None,
+    needed_by: Callable[[Op, Collection[Value]], Iterable[int]],
+    is_needed: Callable[[Value, Collection[Value]], bool] | None = None,
 ) -> None:
     """Adds the operands that each op needs reduced, from the last op to the first, and the results that all of their
-    users together make `is_needed`. What is `needed`, as the positions of operands, depends on which operands are
-    `given` and which results are found, and is the same for ops that are alike."""
+    users together make `is_needed`. What is `needed_by` an op, as the positions of operands, depends on which operands
+    are `given` and which results are found, and is the same for ops that are alike."""
     alike: dict[object, Iterable[int]] = {}
     for op in reversed(region.ops):
         if is_needed is not None:
-            found.update([v for v in op.results if v not in found and is_needed(v)])
+            found.update([v for v in op.results if v not in found and is_needed(v, found)])
         for inner in op.regions:
-            _look_back(inner, found, given, needed, is_needed)
+            _look_back(inner, found, given, needed_by, is_needed)
         operands = op.operands
         if _takes_all_whole(op):
             found.update(operands)
         elif found.issuperset(operands):
             continue
         elif control_of(op) is not None or not signature_of(op).is_shared or len(set(operands)) < len(operands):
-            found.update([operands[i] for i in needed(op)])
+            found.update([operands[i] for i in needed_by(op, found)])
         else:
             key = signature_of(op), *[v in given for v in operands], *[v in found for v in op.results]
             positions = alike.get(key)
             if positions is None:
-                positions = alike[key] = tuple(needed(op))
+                positions = alike[key] = tuple(needed_by(op, found))
             found.update([operands[i] for i in positions])
-
-
-def _needed_whole(op: Op, *, reduced: Collection[Value], whole: Collection[Value]) -> Iterable[int]:
-    most = max((v.type.size for v in op.results if v in whole), default=-1)
-    commuting = _commuting(op, reduced)
-    return [i for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
-
-
-def _wanted_whole(op: Op, *, known: frozenset[Value], reduced: frozenset[Value], found: set[Value]) -> Iterable[int]:
-    wanted = _passed_on(op, known, reduced, found)
-    if not is_call(op):
-        wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
-    return wanted
 
 
 def _known(program: Program) -> frozenset[Value]:
@@ -184,7 +178,7 @@ def _known(program: Program) -> frozenset[Value]:
     return frozenset(found)
 
 
-def _passed_on(op: Op, known: frozenset[Value], reduced: frozenset[Value], found: set[Value]) -> set[int]:
+def _passed_on(op: Op, known: frozenset[Value], reduced: frozenset[Value], found: Collection[Value]) -> set[int]:
     """The operands that the op needs reduced. One is a single operand that it modifies, such as by adding a number, if
     its result has as many bytes and is needed reduced. If the result has more bytes than all operands with reductions
     that the op adds or joins, every such operand is: reducing it first sends fewer bytes."""
