@@ -31,6 +31,11 @@ def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorTyp
     return b.op("constant", name="fill", value=value, type=type)
 
 
+def integer(b: RegionBuilder, k: int) -> Value:
+    """The integer as a scalar, s32[]."""
+    return splat(b, k, TensorType((), s32))
+
+
 def padding_of(b: RegionBuilder, type: TensorType) -> Value:
     """A tensor that holds nothing."""
     return b.op("undefined", name="padding", type=type)
@@ -43,7 +48,7 @@ def shard_index(b: RegionBuilder, axes: Axes) -> Value:
 
 def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
     """The first index, s32[], of the device's shard of a dim of size n."""
-    chunk = splat(b, shard_size(n, axes), TensorType((), s32))
+    chunk = integer(b, shard_size(n, axes))
     return b.op("multiply", shard_index(b, axes), chunk, name="start")
 
 
@@ -68,7 +73,7 @@ def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None =
 
 def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int, name: str = "") -> Value:
     """`size` elements of a dim from `start` on."""
-    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    zero = integer(b, 0) if x.type.rank > 1 else start
     starts = [start if d == dim else zero for d in range(x.type.rank)]
     sizes = tuple(size if d == dim else n for d, n in enumerate(x.shape))
     return b.op("dynamic_slice", x, *starts, name=name or x.name, sizes=sizes)
@@ -76,7 +81,7 @@ def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int, na
 
 def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -> Value:
     """`x` with `part` in place of what a dim has from `start` on."""
-    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    zero = integer(b, 0) if x.type.rank > 1 else start
     starts = [start if d == dim else zero for d in range(x.type.rank)]
     return b.op("dynamic_update_slice", x, part, *starts, name=part.name)
 

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size
 from ir.program import Value
-from ir.types import TensorType, s32
-from passes.partition.shards import shard_index, splat
-
-SCALAR = TensorType((), s32)
+from passes.partition.shards import integer, shard_index
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,16 +66,16 @@ def written(b: RegionBuilder, a: Affine) -> Value:
     rising = sorted(a.terms.items(), key=lambda term: term[1] < 0)
     for value, factor in rising:
         if result is None and factor < 0:
-            scaled = b.op("multiply", value, _number(b, -factor), name="at") if factor != -1 else value
-            result = b.op("subtract", _number(b, a.number), scaled, name="at")
+            scaled = b.op("multiply", value, integer(b, -factor), name="at") if factor != -1 else value
+            result = b.op("subtract", integer(b, a.number), scaled, name="at")
             a = Affine(a.terms, 0, a.bounds)
             continue
         size = abs(factor)
-        scaled = b.op("multiply", value, _number(b, size), name="at") if size != 1 else value
+        scaled = b.op("multiply", value, integer(b, size), name="at") if size != 1 else value
         result = scaled if result is None else b.op("add" if factor > 0 else "subtract", result, scaled, name="at")
     if result is None:
-        return _number(b, a.number)
-    return b.op("add", result, _number(b, a.number), name="at") if a.number else result
+        return integer(b, a.number)
+    return b.op("add", result, integer(b, a.number), name="at") if a.number else result
 
 
 def divided_down(b: RegionBuilder, a: Affine, by: int) -> Affine:
@@ -89,7 +86,7 @@ def divided_down(b: RegionBuilder, a: Affine, by: int) -> Affine:
     if low == high:
         return Affine(number=low)
     lift = max(0, -low)
-    quotient = b.op("divide", written(b, a + lift * by), _number(b, by), name="at")
+    quotient = b.op("divide", written(b, a + lift * by), integer(b, by), name="at")
     return Affine.of(quotient, low + lift, high + lift) - lift
 
 
@@ -104,8 +101,4 @@ def clamped(b: RegionBuilder, a: Affine, low: int, high: int) -> Affine:
         return a
     if low == high or a.high <= low or a.low >= high:
         return Affine(number=low if a.high <= low else high)
-    return Affine.of(b.op("clamp", _number(b, low), written(b, a), _number(b, high), name="at"), low, high)
-
-
-def _number(b: RegionBuilder, k: int) -> Value:
-    return splat(b, k, SCALAR)
+    return Affine.of(b.op("clamp", integer(b, low), written(b, a), integer(b, high), name="at"), low, high)

@@ -16,11 +16,10 @@ from ir.ops.reduction import identity_of, zero_of
 from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType
 from passes.partition.context import OpContext
-from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
 from passes.partition.registry import partitions
-from passes.partition.shards import resize, shard_index, splat, take_shard
+from passes.partition.shards import integer, resize, shard_index, splat, take_shard
 from passes.partition.strategy import WindowedEinsum
 
 Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
@@ -73,11 +72,11 @@ class _Writer:
             return self._passed_on(b, part, 1), multiplied(b, number, part, result)
 
         part, result = self._loop(0, (self.operands[rotating], self._nothing()), turn)
-        return self._finished(multiplied(self.b, self._number(self.b, self.windowed.devices - 1), part, result))
+        return self._finished(multiplied(self.b, integer(self.b, self.windowed.devices - 1), part, result))
 
     def sums_travel(self) -> Value:
         """In iteration t a device has the sum of the device t + 1 positions back, and adds its share to it."""
-        farthest = self.b.op("add", self.index, self._number(self.b, self.windowed.devices - 1), name="part")
+        farthest = self.b.op("add", self.index, integer(self.b, self.windowed.devices - 1), name="part")
 
         def turn(b: RegionBuilder, number: Value, carried: Sequence[Value]) -> Sequence[Value]:
             received = self._passed_on(b, carried[0], -1)
@@ -94,17 +93,17 @@ class _Writer:
         """An iteration for each other device, the first one numbered `first`. Returns the carried values after the
         last."""
         outer, trips = self.b, self.windowed.devices - 1
-        values = (self._number(outer, first), *carried)
+        values = (integer(outer, first), *carried)
         names = ("turn", *(v.name for v in carried))
         condition, body = (RegionBuilder(outer.names, span=outer.span, cause=outer.cause) for _ in range(2))
         for b in (condition, body):
             for name, value in zip(names, values, strict=True):
                 b.param(name, value.type)
-        limit = self._number(condition, first + trips)
+        limit = integer(condition, first + trips)
         goes_on = condition.op("compare", condition.params[0], limit, name="goes_on", direction="LT")
         number, *rest = body.params
         after = turn(body, number, rest)
-        number = body.op("add", number, self._number(body, 1), name="turn")
+        number = body.op("add", number, integer(body, 1), name="turn")
         regions = (condition.region(goes_on), body.region(number, *after))
         attrs: dict[str, Attr] = {"trip_count": trips}
         return outer.append("while", values, attrs, names=names, regions=regions)[1:]
@@ -116,13 +115,10 @@ class _Writer:
 
     # One iteration.
 
-    def _number(self, b: RegionBuilder, k: int) -> Value:
-        return splat(b, k, SCALAR)
-
     def _start(self, b: RegionBuilder, number: Value) -> Value:
         """Where the part of that number begins, modulo the number of devices."""
-        number = b.op("remainder", number, self._number(b, self.windowed.devices), name="part")
-        return b.op("multiply", number, self._number(b, self.part_size), name="start")
+        number = b.op("remainder", number, integer(b, self.windowed.devices), name="part")
+        return b.op("multiply", number, integer(b, self.part_size), name="start")
 
     def _product(self, b: RegionBuilder, start: Value, part: Value | None) -> Value:
         """The product of the operands, each cut to the part at `start`; `part` is the current part of the rotating
@@ -141,7 +137,7 @@ class _Writer:
         return b.append("dot_general", parts, attrs, names=(self.name,))[0]
 
     def _place(self, b: RegionBuilder, tensor: TensorFactors, start: Value) -> Sequence[Value]:
-        zero = self._number(b, 0)
+        zero = integer(b, 0)
         return [start if factors == (self.windowed.factor,) else zero for factors in tensor]
 
     # Before and after the loop.

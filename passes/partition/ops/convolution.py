@@ -13,12 +13,12 @@ from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window
 from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
-from ir.types import TensorType, f32, s32
+from ir.types import f32
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import Halo, HaloWindow, WindowReads, halo_of_reads, receivers_of, window_halo
 from passes.partition.ops.window import empty_result, local_settings, zero
 from passes.partition.registry import partitions
-from passes.partition.shards import shard_index, splat
+from passes.partition.shards import integer, shard_index, splat
 
 _NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 
@@ -153,7 +153,7 @@ def _product(
     (result,) = c.emit(lhs, kernel, **{**attrs, **local_settings(fitted, _NAMES)})
     for part in parts:
         if part.devices < axes_size(part.axes):
-            count = splat(b, part.devices, TensorType((), s32))
+            count = integer(b, part.devices)
             has = b.op("compare", shard_index(b, part.axes), count, name="has", direction="LT")
             result = b.op("select", has, result, splat(b, 0, result.type), name=result.name)
     return result

@@ -9,7 +9,7 @@ from ir.program import Value
 from ir.types import TensorType, s32
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
-from passes.partition.shards import positions, shard_start, splat
+from passes.partition.shards import integer, positions, shard_start, splat
 
 
 @partitions("constant")
@@ -65,7 +65,7 @@ def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
     result, sharding, local = c.op.results[drawn], c.strategy.results[drawn], c.local_type(drawn)
     if not any(sharding.axes) or len(c.operands) > 1:
         return c.emit(*c.operands, **{**c.op.attrs, "type": local})
-    zero = splat(c.builder, 0, TensorType((), s32))
+    zero = integer(c.builder, 0)
     starts = [
         shard_start(c.builder, n, axes) if axes else zero for n, axes in zip(result.shape, sharding.axes, strict=True)
     ]

@@ -21,7 +21,7 @@ from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
-from passes.partition.shards import padding_of, positions, shard_index, shard_start, splat
+from passes.partition.shards import integer, padding_of, positions, shard_index, shard_start, splat
 
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))
@@ -188,7 +188,7 @@ def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -
     sizes = {d: part.size for d, part in longer.items()}
 
     def start(d: int) -> Value:
-        return b.op("subtract", _number(b, sizes[d]), longer[d].offset, name="shift")
+        return b.op("subtract", integer(b, sizes[d]), longer[d].offset, name="shift")
 
     return _shifted(b, piece, fill, sizes, start, name)
 
@@ -202,7 +202,7 @@ def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
     sizes = {d: part.count for d, part in longer.items()}
 
     def start(d: int) -> Value:
-        return b.op("add", longer[d].offset, _number(b, sizes[d]), name="shift")
+        return b.op("add", longer[d].offset, integer(b, sizes[d]), name="shift")
 
     return _shifted(b, update, fill, sizes, start, update.name)
 
@@ -215,7 +215,7 @@ def _shifted(
     margin = tuple(sizes.get(d, 0) for d in range(x.type.rank))
     padded = b.op("pad", x, fill, name=name, low=margin, high=margin)
     shifts = {d: start(d) for d in sizes}
-    starts = [shifts[d] if d in shifts else _number(b, 0) for d in range(x.type.rank)]
+    starts = [shifts[d] if d in shifts else integer(b, 0) for d in range(x.type.rank)]
     kept = tuple(sizes.get(d, n) for d, n in enumerate(x.shape))
     return b.op("dynamic_slice", padded, *starts, name=name, sizes=kept)
 
@@ -234,7 +234,7 @@ def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> 
 
 def _is_first(b: RegionBuilder, part: _Part) -> Value:
     """Whether the shard has the single index of the box."""
-    return b.op("compare", part.offset, _number(b, 0), name="inside", direction="EQ")
+    return b.op("compare", part.offset, integer(b, 0), name="inside", direction="EQ")
 
 
 def _all(b: RegionBuilder, conditions: Sequence[Value]) -> Value:
@@ -249,10 +249,6 @@ def _within(b: RegionBuilder, place: Value, size: int) -> Value:
     behind = b.op("compare", place, splat(b, 0, place.type), name="inside", direction="GE")
     before = b.op("compare", place, splat(b, size, place.type), name="inside", direction="LT")
     return b.op("and", behind, before, name="inside")
-
-
-def _number(b: RegionBuilder, k: int) -> Value:
-    return splat(b, k, TensorType((), s32))
 
 
 # Indices.

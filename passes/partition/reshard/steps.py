@@ -18,13 +18,13 @@ from ir.ops.reduction import neutral_of, owner_reduction, zero_of
 from ir.program import DeviceOrder, Value
 from ir.records import record
 from ir.sharding import ReductionKind, shard_size
-from ir.types import DType, TensorType, s32
+from ir.types import DType
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes, reduction_in_parts
 from passes.partition.closed_sharding import ClosedSharding, device_orders, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange, exchange_seconds
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
+from passes.partition.shards import integer, put_shard, resize, shard_index, shard_start, splat, take_shard
 from passes.sub_axes import SubAxes
 
 Cost = tuple[float, float]
@@ -199,7 +199,7 @@ def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Va
     """Where the device's new shard begins within its old one."""
     if not outer:
         return shard_start(b, n, inner)
-    return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")
+    return b.op("multiply", shard_index(b, inner), integer(b, chunk), name="start")
 
 
 @record
@@ -231,7 +231,7 @@ class Spread(Step):
     def write(self, x: Value, to: Destination) -> Value:
         dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
         room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
-        start = to.b.op("multiply", shard_index(to.b, self.axes), splat(to.b, chunk, TensorType((), s32)), name="start")
+        start = to.b.op("multiply", shard_index(to.b, self.axes), integer(to.b, chunk), name="start")
         x = put_shard(to.b, splat(to.b, neutral_of(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
         return resize(to.b, x, dim, to.after.local_shape(to.shape)[dim])
 

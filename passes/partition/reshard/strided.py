@@ -25,11 +25,10 @@ from ir.records import record
 from ir.sharding import ReductionKind
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
-from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.reshard.steps import AnySharding, Cost, Destination, Step, Task, with_shards_of
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
-from passes.partition.shards import padding_of, shard_index, splat, take_shard
+from passes.partition.shards import integer, padding_of, shard_index, take_shard
 
 StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
 
@@ -162,7 +161,7 @@ class Rotate(Step):
             part = take_shard(to.b, front, 0, _around(to.b, sends, -r, parts), 1)
             part = to.b.op("collective_permute", part, name=to.name, target=target, source=source, shift=r * positions)
             start = _around(to.b, receives, r, parts)
-            zeros = [splat(to.b, 0, SCALAR)] * (part.type.rank - 1)
+            zeros = [integer(to.b, 0)] * (part.type.rank - 1)
             buffer = to.b.op("dynamic_update_slice", buffer, part, start, *zeros, name=to.name)
         return from_front(to.b, buffer, self.after, self.left)
 
@@ -218,8 +217,8 @@ def _around(b: RegionBuilder, index: Value, by: int, parts: int) -> Value:
     """index + by, modulo the number of parts."""
     if by % parts == 0:
         return index
-    total = b.op("add", index, splat(b, by % parts, index.type), name="part")
-    return b.op("remainder", total, splat(b, parts, index.type), name="part")
+    total = b.op("add", index, integer(b, by % parts), name="part")
+    return b.op("remainder", total, integer(b, parts), name="part")
 
 
 def _reshaped(b: RegionBuilder, x: Value, shape: tuple[int, ...]) -> Value:
