@@ -14,6 +14,8 @@ from ir.notebooks import Drawn
 from ir.records import record
 
 ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
+Partial = tuple[tuple[AxisRef, ReductionKind], ...]
+"""Axes, each with the reduction that is pending over it."""
 ChangeAxes = Callable[[tuple[AxisRef, ...]], tuple[AxisRef, ...]]
 REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "and", "or")
 
@@ -40,7 +42,7 @@ class Sharding(Drawn):
 
     mesh: Mesh
     dims: tuple[DimSharding, ...]
-    partial: tuple[tuple[AxisRef, ReductionKind], ...] = ()
+    partial: Partial = ()
     replicated: tuple[AxisRef, ...] = ()
 
     def __repr__(self) -> str:

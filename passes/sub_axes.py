@@ -17,7 +17,7 @@ from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
 from ir.ops import OPS
 from ir.ops.collective import collective_axes
 from ir.program import Program, Result, Value, all_ops, values_within
-from ir.sharding import ReductionKind, Sharding
+from ir.sharding import Partial, ReductionKind, Sharding
 
 Pairs = tuple[tuple[AxisRef, AxisRef], ...]
 """Parts of another mesh's axes, each with a part of the same size of the home mesh's axes."""
@@ -77,10 +77,12 @@ class SubAxes:
         """The sub-axes of axes that were requested before."""
         return {}
 
-    def split_partial(
-        self, partial: Iterable[tuple[AxisRef, ReductionKind]]
-    ) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+    def split_partial(self, partial: Partial) -> Partial:
         return tuple((sub_axis, kind) for axis, kind in partial for sub_axis in self.split((axis,)))
+
+    def in_order(self, partial: Iterable[tuple[AxisRef, ReductionKind]]) -> Partial:
+        """Pending reductions over sub-axes, in mesh order."""
+        return tuple(sorted(partial, key=lambda part: self.rank[part[0]]))
 
     def home(self, sharding: Sharding) -> Sharding:
         """The sharding on the home mesh that splits every dim as `sharding` does, with devices renamed."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import MAX_DEVICES, AxisRef, Mesh
-from ir.sharding import DimSharding, ReductionKind, Sharding
+from ir.sharding import DimSharding, Partial, Sharding
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import Ids, tile_axes
 from ir.types import MAX_RANK
@@ -114,7 +114,7 @@ def _from_tiles(mesh: Mesh, ids: Ids, subgroups: Sequence[str], prefix: str, spa
     return Sharding(mesh, tuple(map(DimSharding, axes[:rank])), sums(itertools.chain(*axes[rank:])))
 
 
-def sums(axes: Iterable[AxisRef]) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+def sums(axes: Iterable[AxisRef]) -> Partial:
     """A pending sum over these axes."""
     return tuple((axis, "sum") for axis in axes)
 

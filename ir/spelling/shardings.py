@@ -15,13 +15,12 @@ import numpy as np
 
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import AxisRef, Mesh, mesh_problems
-from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
+from ir.sharding import DimSharding, Partial, Sharding, sharding_faults
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import tile_axes
 from ir.spelling.hlo_shardings import parse_hlo, sums
 
 NestedInts: TypeAlias = "int | Sequence[NestedInts]"
-Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 _FITTING = "an entry for each dim, and each axis, or part of one, once"
 _SHARDY_SPELLING = 'write it as Shardy does: #sdy.sharding<@mesh, [{"x"}, {?}]>'

@@ -12,11 +12,9 @@ from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_p
 from ir.ops.control import is_manual
 from ir.program import DeviceOrder, Program, Result, Value, all_ops
 from ir.records import record
-from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
+from ir.sharding import DimSharding, Partial, Sharding, local_shape, shard_size
 from ir.types import TensorType
 from passes.sub_axes import SubAxes
-
-Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 
 @record
@@ -97,8 +95,8 @@ def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
     away = sharding.mesh if sharding.mesh != sub_axes.mesh and (home.axes or home.partial) else None
     if home.is_replicated:
         away = None
-    partial = sorted(sub_axes.split_partial(home.partial), key=lambda p: sub_axes.rank[p[0]])
-    return ClosedSharding(tuple(sub_axes.split(d.axes) for d in home.dims), tuple(partial), away)
+    partial = sub_axes.in_order(sub_axes.split_partial(home.partial))
+    return ClosedSharding(tuple(sub_axes.split(d.axes) for d in home.dims), partial, away)
 
 
 def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:

@@ -21,10 +21,10 @@ from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import FactorRule
 from ir.ops.declaration import factor_letter, factor_of_letter
 from ir.program import Op
-from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.sharding import REDUCTION_KINDS, Partial, ReductionKind
 from ir.spelling.cursor import Cursor
 from passes.factors import factor_rule, other_rules
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard import steps, strided
 from passes.partition.reshard.steps import AnySharding, Step, Steps
 from passes.partition.reshard.strided_sharding import Digit, StridedSharding

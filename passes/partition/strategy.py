@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ir.mesh import Axes, axes_size
 from ir.ops import FactorKind, FactorRule
 from ir.records import record
+from ir.sharding import Partial
 from passes.factors import dims_of_factors
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding
 from passes.sub_axes import SubAxes
 
 
@@ -43,7 +44,7 @@ def shardings_under(
     if None in sides:
         return None
     new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
-    partial = tuple(sorted((*pending, *new), key=lambda part: sub_axes.rank[part[0]]))
+    partial = sub_axes.in_order((*pending, *new))
     dims = [side for side in sides if side is not None]
     count = len(rule.operands)
     operands = tuple([ClosedSharding(d, pending if i in group else ()) for i, d in enumerate(dims[:count])])

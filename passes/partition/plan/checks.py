@@ -14,7 +14,8 @@ from ir.ops.control import is_manual
 from ir.ops.declaration import ControlKind, factor_letter
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
-from passes.partition.closed_sharding import ClosedSharding, Partial, PlanShardings, inside_sharding
+from ir.sharding import Partial
+from passes.partition.closed_sharding import ClosedSharding, PlanShardings, inside_sharding
 from passes.partition.plan.recompute import is_identity
 from passes.partition.registry import ALONG, can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard.step_checks import StepChecks, is_same

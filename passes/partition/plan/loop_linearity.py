@@ -9,8 +9,9 @@ from ir.mesh import Axes
 from ir.ops import OPS, FactorKind
 from ir.ops.declaration import ControlKind
 from ir.program import Op, Program, Region, Value, callee_of
+from ir.sharding import Partial
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding
 from passes.signatures import signature_of
 
 _MAX_VALUES = 128

@@ -33,8 +33,9 @@ from ir.closure import reached
 from ir.ops.control import is_manual
 from ir.ops.layout import is_annotation
 from ir.program import Op, Region, Value, called_in, values_within, walk
+from ir.sharding import Partial
 from passes.cost.model import ROUNDING, UNKNOWN_TRIPS, trips_of
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.draft import TooSlowError
 from passes.partition.plan.loop_linearity import LinearParts
 from passes.partition.plan.loop_wants import wanted_with
@@ -368,9 +369,9 @@ class _Search:
 
     def _pending(self, now: ClosedSharding, partial: Partial) -> ClosedSharding:
         """A carried value's sharding with reductions pending."""
-        sub_axes, rank = {a for a, _ in partial}, self.p.sub_axes.rank
-        rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
-        return ClosedSharding(rest, tuple(sorted(partial, key=lambda pair: rank[pair[0]])))
+        over = {a for a, _ in partial}
+        rest = tuple(tuple(a for a in axes if a not in over) for axes in now.axes)
+        return ClosedSharding(rest, self.p.sub_axes.in_order(partial))
 
 
 def _natural(now: _Attempt, parts: LinearParts) -> Iterator[ClosedSharding]:

@@ -65,8 +65,7 @@ def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
     for have in shardings:
         pending = (*wanted.outside.partial, *have.partial)
         if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in pending}) == 1:
-            ordered = tuple(sorted(pending, key=lambda part: p.sub_axes.rank[part[0]]))
-            return _Crossing(replace(wanted.outside, partial=ordered), have)
+            return _Crossing(replace(wanted.outside, partial=p.sub_axes.in_order(pending)), have)
     return wanted
 
 

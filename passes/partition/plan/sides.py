@@ -15,12 +15,12 @@ from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import record
-from ir.sharding import ReductionKind
+from ir.sharding import Partial, ReductionKind
 from ir.types import TensorType
 from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
-from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, bytes_of, local_bytes
 from passes.partition.plan.wanted_by_users import AnyWant, Want, WantArranged
 from passes.partition.registry import ALONG, cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
@@ -358,7 +358,7 @@ class Sides:
         new = [(a, kind) for f, kind in self.reductions.items() for a in factors.get(f, ())]
         if not new and not pending:
             return ()
-        return tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
+        return self.sub_axes.in_order((*pending, *new))
 
     def side(self, i: int, sharding: ClosedSharding) -> Side:
         """The tensor of that number in that sharding, which is on the home mesh."""

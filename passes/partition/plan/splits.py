@@ -15,9 +15,9 @@ from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.program import Op
-from ir.sharding import ReductionKind
+from ir.sharding import Partial, ReductionKind
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.sides import StrategyQuery
 from passes.partition.registry import ALONG, can_split_along, is_worth_writing
 

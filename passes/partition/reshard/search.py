@@ -10,9 +10,11 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ir.mesh import Axes, DimAxes, axes_size
-from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse
+from ir.sharding import Partial
+from passes.partition.closed_sharding import ClosedSharding, is_aligned, is_sparse
 from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.steps import (
     AllToAll,
@@ -165,7 +167,7 @@ class Search:
             for (axis, _), dim in itertools.product(missing, range(len(self.shape))):
                 yield Slice(dim, (axis,)), sharding.with_dim(dim, (*sharding.axes[dim], axis))
         if missing:
-            partial = tuple(sorted((*sharding.partial, *missing), key=lambda p: self.sub_axes.rank[p[0]]))
+            partial = self.sub_axes.in_order((*sharding.partial, *missing))
             if len({kind for _, kind in partial}) == 1:
                 yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), ClosedSharding(sharding.axes, partial)
 
@@ -185,11 +187,8 @@ class Search:
                 if all(a in pending for a in minor) or (
                     kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)
                 ):
-                    partial = (*sharding.partial, *((a, kind) for a in minor))
-                    after = ClosedSharding(
-                        sharding.axes, tuple(sorted(partial, key=lambda p: self.sub_axes.rank[p[0]]))
-                    )
-                    yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
+                    partial = self.sub_axes.in_order((*sharding.partial, *((a, kind) for a in minor)))
+                    yield Spread(minor, kind, dim), replace(sharding, partial=partial).with_dim(dim, axes[:keep])
 
     def _all_to_alls(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         for source, axes in enumerate(sharding.axes):

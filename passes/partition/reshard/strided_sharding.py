@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.records import record
-from ir.sharding import shard_size
-from passes.partition.closed_sharding import ClosedSharding, Partial, merged_sharding, spell_dims
+from ir.sharding import Partial, shard_size
+from passes.partition.closed_sharding import ClosedSharding, merged_sharding, spell_dims
 from passes.sub_axes import SubAxes
 
 DigitRef = tuple[int, int]
@@ -117,15 +117,10 @@ def common_digits(
     All reshards of a program cut an axis into the same primes. A dim that changes is padded to a multiple of all its
     digits.
     """
-    fine = sub_axes.primes.split
-
-    def pending(partial: Partial) -> Partial:
-        return tuple((part, kind) for a, kind in partial for part in fine((a,)))
-
-    befores, afters = [], []
+    primes, befores, afters = sub_axes.primes, list[tuple[Digit, ...]](), list[tuple[Digit, ...]]()
     extents: list[int] = []
     for n, have, want in zip(shape, source.axes, target.axes, strict=True):
-        before, after = fine(have), fine(want)
+        before, after = primes.split(have), primes.split(want)
         longer, shorter = (before, after) if len(before) >= len(after) else (after, before)
         if any(a.size != b.size for a, b in zip(longer, shorter, strict=False)):
             return None
@@ -134,8 +129,8 @@ def common_digits(
         extents.append(shard_size(n, longer) * axes_size(longer))
     sizes = tuple(extents)
     return Ends(
-        StridedSharding(tuple(befores), sizes, pending(source.partial)),
-        StridedSharding(tuple(afters), sizes, pending(target.partial)),
+        StridedSharding(tuple(befores), sizes, primes.split_partial(source.partial)),
+        StridedSharding(tuple(afters), sizes, primes.split_partial(target.partial)),
     )
 
 

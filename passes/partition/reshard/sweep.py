@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, axes_size
-from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import ClosedSharding, Partial
+from ir.sharding import Partial, ReductionKind
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard.steps import (
     AllToAll,
     Cost,
