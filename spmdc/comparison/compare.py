@@ -32,7 +32,8 @@ from spmdc.isolation.process import IsolatedProcess, last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 from spmdc.pictures import pages
 from spmdc.reports.collectives import Collective, collectives_of, lock_step_bytes, received_bytes
-from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, received_by_the_worst
+from spmdc.reports.optimised_module import read_module
 
 MOST_SECONDS = 600.0
 """The processor time that XLA may take for a program."""
@@ -98,8 +99,9 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
-    ours, theirs = partitioned.collectives(), collectives_of_hlo(text)
-    each_once = any(c.count is None for c in ours) or has_unknown_trips(text)
+    module = read_module(text)
+    ours, theirs = partitioned.collectives(), collectives_in(module)
+    each_once = any(c.count is None for c in ours) or module.has_unknown_trips()
     if each_once:
         ours = collectives_of(partitioned.program, each_once=True)
         theirs = [replace(c, count=1) for c in theirs]

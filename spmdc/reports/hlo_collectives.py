@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ir.closure import reached
 from ir.records import as_json
 from ir.spelling.hlo_groups import MESH_GROUPS, device_ids_of, groups_on_mesh
 from passes.cost.model import received_bytes
-from spmdc.reports.optimised_module import Computation, Instruction, OptimisedModule, read_module
+from spmdc.reports.optimised_module import Computation, Instruction, OptimisedModule
 
 _KINDS = {
     "all-gather": "all_gather",
@@ -61,17 +61,11 @@ class XlaCollective:
         return as_json(self, "kind", "name", "bytes", "count")
 
 
-def collectives_of_hlo(text: str, *, literally: bool = False) -> list[XlaCollective]:
-    """The collectives that the entry of an optimised HLO module runs: as on backends with reduce_scatter, or
-    `literally` those in the text."""
-    return collectives_in(read_module(text), literally=literally)
-
-
 def collectives_in(
     module: OptimisedModule, *, literally: bool = False, trips: Callable[[Instruction], int | None] = lambda loop: None
 ) -> list[XlaCollective]:
-    """The collectives of a module, as in `collectives_of_hlo`. `trips` returns trip counts of loops that XLA does not
-    state."""
+    """The collectives that the entry of an optimised module runs: as on backends with reduce_scatter, or `literally`
+    those in its text. `trips` returns trip counts of loops that XLA does not state."""
     found: list[XlaCollective] = []
     chains: set[str] = set()
     for computation, i, count in module.executed(trips):
@@ -98,18 +92,6 @@ def received_by_the_worst(collectives: Iterable[XlaCollective]) -> int:
         for receiver in c.receivers or ():
             some[receiver] += c.bytes * c.count
     return everyone + max(some.values(), default=0)
-
-
-def received_in_hlo(text: str, runs: Mapping[str, int] | None = None) -> int:
-    """Bytes that the worst device receives in one run of an optimised HLO module. `runs` says how often each
-    instruction ran; without it, loops of unknown trip count count once."""
-    found = collectives_of_hlo(text)
-    return received_by_the_worst(found if runs is None else [replace(c, count=runs.get(c.name, 0)) for c in found])
-
-
-def has_unknown_trips(text: str) -> bool:
-    """Whether an optimised HLO module has a loop of which nothing says how often it runs."""
-    return read_module(text).has_unknown_trips()
 
 
 def _collectives(

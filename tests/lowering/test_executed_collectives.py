@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from executed import Checked, assert_executed
+from hlo_texts import collectives_of_hlo, has_unknown_trips, received_in_hlo
 from jax.sharding import PartitionSpec
 from watched import runs_of
 
 import spmdc
 from lowering.jax import compile_in_one
 from spmdc.api import PartitionedProgram
-from spmdc.reports.hlo_collectives import collectives_of_hlo, has_unknown_trips, received_in_hlo
 
 P: Any = PartitionSpec
 _struct: Any = jax.ShapeDtypeStruct

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from hlo_texts import received_in_hlo
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from lowering.jax import ensure_devices
 from spmdc.api import PartitionedProgram
-from spmdc.reports.hlo_collectives import received_in_hlo
 
 P: Any = PartitionSpec
 MESHES: Mapping[str, Mapping[str, int]] = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4}, "2x2x2": {"x": 2, "y": 2, "z": 2}}

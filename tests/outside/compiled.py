@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 from harness import Run
+from hlo_texts import has_unknown_trips, received_in_hlo
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from watched import runs_of
 
 import spmdc
 from lowering.jax import ensure_devices
-from spmdc.reports.hlo_collectives import has_unknown_trips, received_in_hlo
 
 PERTURBED = 6
 """How many times a function is run with arguments that are off by a rounding."""

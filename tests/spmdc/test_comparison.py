@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from hlo_texts import collectives_of_hlo, received_in_hlo
 from jax.experimental import custom_partitioning as jax_custom_partitioning
 
 import spmdc
@@ -16,7 +17,7 @@ from ir.diagnostics import SpmdcError
 from ir.ops.opaque import calls_of_functions
 from spmdc.comparison.called_functions import with_functions
 from spmdc.comparison.compare import compile_with_xla, pinned, xla_job
-from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
+from spmdc.reports.hlo_collectives import XlaCollective, received_by_the_worst
 
 _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
 

@@ -12,6 +12,7 @@ from typing import Literal
 import jax
 import numpy as np
 import pytest
+from hlo_texts import collectives_of_hlo
 from jax.experimental import mesh_utils
 
 import spmdc
@@ -26,7 +27,7 @@ from passes.cost.network import NetworkDim
 from spmdc.comparison import compare, xla_child
 from spmdc.comparison.on_target import compare_on, seconds_on_network
 from spmdc.compiled import CompiledProgram, placed_on
-from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo
+from spmdc.reports.hlo_collectives import XlaCollective
 from spmdc.reports.optimised_module import read_module
 from spmdc.reports.origins import Origins
 

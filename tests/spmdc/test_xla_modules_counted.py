@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hlo_texts import collectives_of_hlo
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lowering.jax import ensure_devices
-from spmdc.reports.hlo_collectives import collectives_of_hlo, received_by_the_worst
+from spmdc.reports.hlo_collectives import received_by_the_worst
 
 Groups = list[list[int]]
 _struct: Any = jax.ShapeDtypeStruct

@@ -15,6 +15,7 @@ import functools
 from collections import Counter
 from typing import Any
 
+from hlo_texts import collectives_of_hlo
 from on_import import when_imported
 
 from ir.ops.collective import axes_attr, communication_of
@@ -24,7 +25,6 @@ from passes.cost.machine import TPU_V3
 from passes.cost.model import collective_bytes
 from passes.reductions import write_reductions
 from spmdc.reports.collectives import executions_of
-from spmdc.reports.hlo_collectives import collectives_of_hlo
 
 
 def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None:

@@ -23,6 +23,7 @@ sys.path.extend(str(Path(__file__).resolve().parents[2] / folder) for folder in 
 import jax
 import numpy as np
 from chip_cases import PROGRAMS
+from hlo_texts import received_in_hlo
 from table import Row, Table, line, versions
 from timed import least_times
 
@@ -30,7 +31,6 @@ import spmdc
 from lowering.jax.running import compile_program
 from spmdc.comparison.compare import xla_job
 from spmdc.comparison.xla_compile import executable_of
-from spmdc.reports.hlo_collectives import received_in_hlo
 
 DEVICES, ROUNDS = 8, 10
 HEAD = ("program", "received", "by XLA's", "ratio", "temporaries, ratio", "time, ratio", "date")

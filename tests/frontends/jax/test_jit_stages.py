@@ -15,12 +15,12 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hlo_texts import received_in_hlo
 from jax.experimental import topologies
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
 from lowering.jax import ensure_devices
-from spmdc.reports.hlo_collectives import received_in_hlo
 
 P: Any = PartitionSpec
 struct: Any = jax.ShapeDtypeStruct
