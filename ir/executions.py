@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from ir.ops.control import is_call
+from ir.ops.control import is_call, runs_of_region
 from ir.program import Op, Program, Region, callee_of, callees_first
 
 
@@ -45,6 +45,12 @@ def executions(program: Program, once: Often, inside: Inside[Often]) -> Iterator
                 break
         else:
             stack.pop()
+
+
+def in_all_regions(times: Callable[[Often, int | None], Often]) -> Inside[Often]:
+    """All regions of an op, all branches of a choice included. `times` returns how often one runs, from how often the
+    op does and how often the region does for each time, if that is known."""
+    return lambda op, often: [(region, times(often, runs_of_region(op, i))) for i, region in enumerate(op.regions)]
 
 
 def _within(region: Region, often: Often, inside: Inside[Often]) -> Iterator[tuple[Op, Often]]:

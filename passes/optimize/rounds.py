@@ -9,20 +9,19 @@ receives most receives no more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ir.executions import executions
+from ir.executions import executions, in_all_regions
 from ir.mesh import Axes
 from ir.ops import OPS
 from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import axes_attr, rounds_of
-from ir.ops.control import runs_of_region
 from ir.ops.rows import Positions
-from ir.program import Op, Program, Region, all_ops
+from ir.program import Op, Program, all_ops
 from passes.cost.model import sent_bytes
 
 Places = npt.NDArray[np.bool_]
@@ -126,10 +125,8 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
 def _times(program: Program, unknown_trips: int) -> dict[Op, int]:
     """How often each round of a box exchange runs."""
 
-    def inside(op: Op, often: int) -> Iterator[tuple[Region, int]]:
-        for i, region in enumerate(op.regions):
-            runs = runs_of_region(op, i)
-            yield region, often * (unknown_trips if runs is None else runs)
+    def times(often: int, runs: int | None) -> int:
+        return often * (unknown_trips if runs is None else runs)
 
     unreached = {op: 0 for op in all_ops(program) if is_round(op)}
-    return unreached | {op: often for op, often in executions(program, 1, inside) if op in unreached}
+    return unreached | {op: n for op, n in executions(program, 1, in_all_regions(times)) if op in unreached}

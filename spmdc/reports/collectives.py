@@ -8,13 +8,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ir.causes import Cause
-from ir.executions import executions
+from ir.executions import executions, in_all_regions
 from ir.mesh import Axes, Mesh
 from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
-from ir.ops.control import runs_of_region
 from ir.ops.rows import Positions
-from ir.program import DeviceOrder, Op, Program, Region
+from ir.program import DeviceOrder, Op, Program
 from passes.cost.model import collective_bytes
 
 
@@ -86,12 +85,8 @@ def collectives_of(program: Program, *, each_once: bool = False) -> list[Collect
 
 def executions_of(program: Program) -> Iterator[tuple[Op, Runs]]:
     """The ops of `collectives_of`, each with how often it runs. One in a function is one, for all calls."""
-    return ((op, runs) for op, runs in executions(program, _ONCE, _in_regions) if op.name in COLLECTIVES)
-
-
-def _in_regions(op: Op, runs: Runs) -> Iterator[tuple[Region, Runs]]:
-    """Every region of an op, all branches of a case included."""
-    return ((region, runs.around(runs_of_region(op, i))) for i, region in enumerate(op.regions))
+    found = executions(program, _ONCE, in_all_regions(Runs.around))
+    return ((op, runs) for op, runs in found if op.name in COLLECTIVES)
 
 
 def lock_step_bytes(collectives: Iterable[Collective]) -> int:
