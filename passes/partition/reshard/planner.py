@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ir.mesh import Mesh
 from passes.cost.machine import Machine
 from passes.cost.model import ROUNDING
 from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_sharding
@@ -50,7 +49,7 @@ class Resharder:
         found = self.plans.get(key)
         if found is None:
             if self.steps_of is None:
-                found = self._plan(*key)
+                found = self._plan(key)
             else:
                 found = self._priced(self.steps_of.plan(*key), self.steps_of.machine, key)
             self.plans[key] = found
@@ -85,17 +84,16 @@ class Resharder:
             return 0.0
         return Bounds(Task(self.machine, self.sub_axes, *key), self.sampled).least(source).seconds
 
-    def _plan(
-        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
-    ) -> ReshardPlan:
+    def _plan(self, key: _Key) -> ReshardPlan:
+        shape, itemsize, source, target = key
         home, wanted = ClosedSharding(source.axes, source.partial), ClosedSharding(target.axes, target.partial)
         plan = _IN_PLACE
         if source.order is not None:
-            plan = plan.then(self._reorder(shape, itemsize, source, None))
+            plan = plan.then(self._reorder(local_bytes(shape, itemsize, source), source, home))
         if home != wanted:
-            plan = plan.then(self._between(shape, itemsize, home, wanted))
+            plan = plan.then(self._between(Task(self.machine, self.sub_axes, shape, itemsize, home, wanted)))
         if target.order is not None:
-            plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
+            plan = plan.then(self._reorder(local_bytes(shape, itemsize, wanted), wanted, target))
         return plan
 
     def _priced(self, plan: ReshardPlan, whole: Machine, key: _Key) -> ReshardPlan:
@@ -113,19 +111,13 @@ class Resharder:
             at = after
         return replace(plan, seconds=plan.seconds - saved)
 
-    def _reorder(
-        self, shape: tuple[int, ...], itemsize: float, sharding: ClosedSharding, order: Mesh | None
-    ) -> ReshardPlan:
-        size, step = local_bytes(shape, itemsize, sharding), Reorder(sharding.order, order)
-        after = ClosedSharding(sharding.axes, sharding.partial, order)
+    def _reorder(self, size: int, before: ClosedSharding, after: ClosedSharding) -> ReshardPlan:
+        step = Reorder(before.order, after.order)
         return ReshardPlan(((step, after),), *step.cost_of(self.machine, size, size))
 
-    def _between(
-        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
-    ) -> ReshardPlan:
+    def _between(self, task: Task) -> ReshardPlan:
         """The cheapest plan on the home mesh."""
-        task = Task(self.machine, self.sub_axes, shape, itemsize, source, target)
-        best = direct_plan(task)
+        shape, source, target, best = task.shape, task.source, task.target, direct_plan(task)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best

@@ -7,6 +7,7 @@ between any two shardings.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
@@ -47,9 +48,9 @@ class Search:
         self.source, self.target = task.source, task.target
         self.wanted = {a: dim for dim, axes in enumerate(task.target.axes) for a in axes}
         self.room = room(task)
-        self.bounds = bounds
-        self._sizes: dict[ClosedSharding, int] = {}
-        self._rests: dict[ClosedSharding, float] = {}
+        self._size = functools.cache(task.bytes_of)
+        self._rest = functools.cache(lambda sharding: bounds.least(sharding).seconds)
+        """The least seconds from a sharding to the target."""
 
     def run(self, bound: float) -> ReshardPlan | None:
         """The cheapest path that was found on which no shard is larger than the larger of source and target.
@@ -90,20 +91,6 @@ class Search:
                     best[after] = total
                     came[after] = (sharding, step)
                     heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
-        return found
-
-    def _size(self, sharding: ClosedSharding) -> int:
-        """The bytes of a shard."""
-        found = self._sizes.get(sharding)
-        if found is None:
-            found = self._sizes[sharding] = self.task.bytes_of(sharding)
-        return found
-
-    def _rest(self, sharding: ClosedSharding) -> float:
-        """The least seconds from there to the target."""
-        found = self._rests.get(sharding)
-        if found is None:
-            found = self._rests[sharding] = self.bounds.least(sharding).seconds
         return found
 
     def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> ReshardPlan:
