@@ -19,7 +19,6 @@ from passes.partition.plan.sides import plain_query
 from passes.partition.plan.strategies import StrategySelector
 from passes.partition.reshard.planner import Resharder
 from passes.partition.spelling import spell_strategy
-from passes.partition.strategy import Strategy
 from passes.sub_axes import find_sub_axes_of
 from spmdc.arguments import require_memory_limit
 from spmdc.pictures import pages
@@ -122,14 +121,8 @@ def strategies(
     for each in (rule, *other_rules(op)):
         for strategy in selector.candidates(plain_query(op, each, have, whole)):
             text = spell_strategy(mesh, op, each, strategy)
-            seconds = strategy.alone + _moved(selector, op, have, strategy)
+            ends = zip(op.operands, zip(have, strategy.operands, strict=True), strict=True)
+            plans = [selector.resharder.plan(v.shape, v.dtype.nbytes, *at) for v, at in ends]
+            seconds = strategy.alone + sum(plan.seconds for plan in plans)
             found[text] = min(seconds, found.get(text, seconds))
     return sorted(found.items(), key=lambda pair: pair[1])
-
-
-def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], strategy: Strategy) -> float:
-    plans = (
-        selector.resharder.plan(v.shape, v.dtype.nbytes, have, want)
-        for v, have, want in zip(op.operands, have, strategy.operands, strict=True)
-    )
-    return sum(plan.seconds for plan in plans)

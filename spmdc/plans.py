@@ -234,7 +234,8 @@ def _asked(plan: Plan, value: str) -> _Asked:
     if _has_value(plan.program, value):
         help_text = "spmdc why FILE NAME explains its sharding"
         raise error("E413", f"{value!r} is a parameter, which no op makes", help=help_text)
-    help_text = did_you_mean(value, _names(plan.program)) or "spmdc plan FILE shows them all"
+    names = [v.name for f in plan.program.functions.values() for v in values_within(f.body)]
+    help_text = did_you_mean(value, names) or "spmdc plan FILE shows them all"
     if _has_value(plan.source, value):
         became = ", ".join(repr(v.name) for op in _in_place_of(plan, value) for v in op.results)
         help_text = "the program has it: no result depends on it, or it is computed in another way"
@@ -249,10 +250,6 @@ def _in_place_of(plan: Plan, value: str) -> list[Op]:
     places = {op.span: op.name for op in _makers(plan.source, value)}
     found = [op for op in all_ops(plan.program) if op.span is not None and op.span in places and not is_reshard(op)]
     return [op for op in found if op.name == places[op.span]] or found
-
-
-def _names(program: Program) -> list[str]:
-    return [v.name for f in program.functions.values() for v in values_within(f.body)]
 
 
 def _makers(program: Program, name: str) -> Iterator[Op]:

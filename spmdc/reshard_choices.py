@@ -10,7 +10,7 @@ from typing import cast
 from ir.causes import Cause
 from ir.ops.control import is_loop
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, Region, Value, all_ops, walk
+from ir.program import Op, Program, Value, all_ops, all_regions, walk
 from passes.partition.closed_sharding import ClosedSharding, PlanShardings
 from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
@@ -66,26 +66,13 @@ def _seconds(task: Task, steps: Steps) -> float:
 def _before(program: Program, op: Op) -> Sequence[Value]:
     """The forms that the plan has of what the op reshards, before it: itself, and what else is resharded of the
     same."""
-    seen = next(found for f in program.functions.values() if (found := _seen_at(f.body, op)) is not None)
     made_of: dict[Value, Value] = {}
-    for other in seen:
-        (operand,) = other.operands
-        made_of[other.result] = made_of.get(operand, operand)
+    for region in (region for region in all_regions(program) if op in walk(region)):
+        for other in region.ops:
+            if other is op or any(op in walk(inside) for inside in other.regions):
+                break
+            if is_reshard(other):
+                made_of[other.result] = made_of.get(other.operands[0], other.operands[0])
     (operand,) = op.operands
     first = made_of.get(operand, operand)
     return [first, *(value for value, of in made_of.items() if of is first)]
-
-
-def _seen_at(region: Region, op: Op) -> list[Op] | None:
-    """The reshards whose results an op of the region, or inside it, can use; None if it is not there."""
-    seen: list[Op] = []
-    for other in region.ops:
-        if other is op:
-            return seen
-        for inner in other.regions:
-            found = _seen_at(inner, op)
-            if found is not None:
-                return seen + found
-        if is_reshard(other):
-            seen.append(other)
-    return None
