@@ -48,14 +48,16 @@ def join_what_is_cut(program: Program, options: PartitionOptions) -> Program:
     if not joined and not shifted:
         return program
     names = Names.beside(*program.functions.values())
-    seconds = _Seconds(program, options)
+    options, sub_axes = options.for_meshes(program.meshes).for_choices(), find_sub_axes(program)
+    selector = StrategySelector(Resharder(sub_axes, options.machine), options)
+    shardings = Shardings(program.mesh, sub_axes)
     became: dict[Op, Sequence[Op]] = {op: (_shifted(op, shift),) for op, shift in shifted.items()}
     for op, parts in joined.items():
         cut = dict.fromkeys(v for v, part in zip(op.operands, parts, strict=True) if part.source is not v)
         slices = [makers[v] for v in cut if set(uses.users[v]) == {op}]
         together = _joined(op, parts, names)
         rows = _rows_received(op, parts, slices)
-        costs = rows if rows is not None else (seconds.of(together), seconds.of((*slices, op)))
+        costs = rows or [_seconds(selector, shardings, ops) for ops in (together, (*slices, op))]
         if costs[0] <= costs[1]:
             became[op] = together
 
@@ -103,25 +105,16 @@ def _rows_received(op: Op, parts: Sequence[Part], slices: Sequence[Op]) -> tuple
     return int(shifted.max()), int(sent.max())
 
 
-class _Seconds:
-    """The time of ops of a propagated program, each by itself, with operands and results sharded as propagated."""
-
-    def __init__(self, program: Program, options: PartitionOptions) -> None:
-        options = options.for_meshes(program.meshes).for_choices()
-        sub_axes = find_sub_axes(program)
-        self.selector = StrategySelector(Resharder(sub_axes, options.machine), options)
-        self.shardings = Shardings(program.mesh, sub_axes)
-
-    def of(self, ops: Sequence[Op]) -> float:
-        """Seconds of these ops, one after another."""
-        return sum(map(self._of_one, ops))
-
-    def _of_one(self, op: Op) -> float:
-        operands, results = (tuple(map(self.shardings.propagated, side)) for side in (op.operands, op.results))
+def _seconds(selector: StrategySelector, shardings: Shardings, ops: Sequence[Op]) -> float:
+    """The time of ops one after another, each by itself, with operands and results sharded as propagated."""
+    seconds = 0.0
+    for op in ops:
+        operands, results = (tuple(map(shardings.propagated, side)) for side in (op.operands, op.results))
         signature = signature_of(op)
         assert signature.rule is not None
         queries = [plain_query(op, rule, operands, results) for rule in (signature.rule, *signature.other_rules)]
-        return min(self.selector.choose(q).seconds for q in queries)
+        seconds += min(selector.choose(q).seconds for q in queries)
+    return seconds
 
 
 def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:

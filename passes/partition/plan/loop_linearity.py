@@ -154,8 +154,8 @@ class LinearParts:
             op = self.makers.get(value)
             if value is not self.param and op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None:
                 memo[value] = self._computed(sharding_now, op, value, memo, depth)
-            elif value is not self.param:
-                memo[value] = sharding_now(value)
+            elif value is not self.param and (now := sharding_now(value)).order is None:
+                memo[value] = now
         return memo[value]
 
     def _computed(

@@ -37,7 +37,6 @@ from ir.sharding import Partial
 from passes.cost.model import ROUNDING, UNKNOWN_TRIPS, trips_of
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.draft import TooSlowError
-from passes.partition.plan.loop_linearity import LinearParts
 from passes.partition.plan.loop_wants import wanted_with
 from passes.partition.plan.partitioned_value import PartitionedValue
 from passes.partition.plan.planner import LoopChoice, Planner, partitions_region
@@ -343,7 +342,7 @@ class _Search:
         """Other shardings that a carried value may have, the most promising first."""
         p, op, parts = self.p, self.op, self.p.linear_parts(self.op)[i]
         candidates: dict[ClosedSharding, None] = {}
-        for sharding in _natural(now, parts):
+        for sharding in parts.natural(now.sharding_now):
             if not sharding.partial:
                 candidates[sharding] = None
             elif parts.is_sum:
@@ -362,7 +361,7 @@ class _Search:
         for i, now in best.choice.carried.items():
             parts = self.p.linear_parts(self.op)[i]
             if parts.is_linear and not parts.is_sum and now.is_plain:
-                for sharding in _natural(best, parts):
+                for sharding in parts.natural(best.sharding_now):
                     if sharding.partial and not now.used.intersection(a for a, _ in sharding.partial):
                         found.setdefault(i, self._pending(now, sharding.partial))
         return found
@@ -372,16 +371,6 @@ class _Search:
         over = {a for a, _ in partial}
         rest = tuple(tuple(a for a in axes if a not in over) for axes in now.axes)
         return ClosedSharding(rest, self.p.sub_axes.in_order(partial))
-
-
-def _natural(now: _Attempt, parts: LinearParts) -> Iterator[ClosedSharding]:
-    """The shardings of what is added to a carried value, as it is planned now."""
-
-    def sharding_now(value: Value) -> ClosedSharding:
-        sharding = now.sharding_now(value)
-        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
-
-    return parts.natural(sharding_now)
 
 
 def _is_split_by_the_user(p: Planner, op: Op) -> bool:
