@@ -30,19 +30,15 @@ def sum_in_a_row(r: Rewriter, op: Op) -> Value | None:
 
 
 def _with_zeros(r: Rewriter, whole: Value, dim: int, pieces: Sequence[tuple[int, Value]]) -> Iterator[Value]:
-    end = 0
-    for start, value in pieces:
+    """The pieces, with zeros before, between and behind them."""
+    end, n = 0, whole.shape[dim]
+    for start, value in (*pieces, (n, None)):
         if start > end:
-            yield _zeros(r, whole, dim, start - end)
-        yield value
-        end = start + value.shape[dim]
-    if end < whole.shape[dim]:
-        yield _zeros(r, whole, dim, whole.shape[dim] - end)
-
-
-def _zeros(r: Rewriter, like: Value, dim: int, size: int) -> Value:
-    shape = (*like.shape[:dim], size, *like.shape[dim + 1 :])
-    return r.full(_zero(like), like.type.with_shape(shape))
+            shape = (*whole.shape[:dim], start - end, *whole.shape[dim + 1 :])
+            yield r.full(_zero(whole), whole.type.with_shape(shape))
+        if value is not None:
+            yield value
+            end = start + value.shape[dim]
 
 
 def _zero(like: Value) -> complex | float | int:
