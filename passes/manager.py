@@ -215,15 +215,10 @@ def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
         Rewrite("loop-invariants", hoist_collectives),
         Rewrite("pieces", select_pieces),
         Rewrite("cse", eliminate_common_subexpressions),
-        Rewrite("dce", drop_unused),
+        Rewrite("dce", lambda program: eliminate_dead_code(separate_calls(program))),
         Rewrite("gathers", lambda program: gather_at_once(program, machine.laid_out(program.meshes))),
         Rewrite("join", lambda program: join_collectives(program, machine.laid_out(program.meshes), limit)),
     )
-
-
-def drop_unused(program: Program) -> Program:
-    """The SPMD program without unused ops and values, also where a function passes them to other calls."""
-    return eliminate_dead_code(separate_calls(program))
 
 
 IMPORTED: tuple[Pass, ...] = (Rewrite("simplify", simplify),)

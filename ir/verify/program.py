@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ir.axis_sets import SubAxisCuts
 from ir.diagnostics import Diagnostic, Span, SpmdcError
 from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh, mesh_problems
@@ -140,7 +141,7 @@ class _Verifier:
                 self.add("E403", f"function {function.name!r} is listed as {name!r}", function.span)
             self.function(name, function)
         if not self.found and program.stage != "spmd":
-            self.found.extend(cut_diagnostics(program.meshes, self.cuts))
+            self.found.extend(cut_diagnostics(SubAxisCuts(program.meshes), self.cuts))
         self.call_graph()
         if not self.found:
             self.maps()

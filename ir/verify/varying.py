@@ -30,7 +30,7 @@ def variance_diagnostics(program: Program) -> list[Diagnostic]:
     """Results that differ where they must agree (E407), collectives that some devices do not reach (E408), and axes
     cut in ways that have no common refinement (E307). The program must be an SPMD program and well-formed."""
     cuts = SubAxisCuts(program.meshes)
-    faults = _cut_faults(cuts, _references(program))
+    faults = cut_diagnostics(cuts, _references(program))
     if faults:
         return faults
     cuts.align(list(_order_pairs(program)))
@@ -41,7 +41,7 @@ def varying(program: Program) -> Mapping[Value, Varying]:
     """The axes that the values of an SPMD program vary over, for values that the entry reaches. The program must be
     valid."""
     cuts = SubAxisCuts(program.meshes)
-    _cut_faults(cuts, _references(program))
+    cut_diagnostics(cuts, _references(program))
     cuts.align(list(_order_pairs(program)))
     analysis = _Analysis(program, AxisSets(program.meshes, cuts))
     analysis.entry()
@@ -51,17 +51,13 @@ def varying(program: Program) -> Mapping[Value, Varying]:
 def manual_diagnostics(program: Program) -> list[Diagnostic]:
     """The diagnostics of `variance_diagnostics` for the manual regions of a global program. It must be well-formed."""
     cuts = SubAxisCuts(program.meshes)
-    faults = _cut_faults(cuts, _references(program))
+    faults = cut_diagnostics(cuts, _references(program))
     return faults or _Analysis(program, AxisSets(program.meshes, cuts)).regions()
 
 
-def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
-    """Errors where these axes, each with its span, have cuts without a common refinement with those before (E307). They
-    must be axes of the meshes."""
-    return _cut_faults(SubAxisCuts(meshes), axes)
-
-
-def _cut_faults(cuts: SubAxisCuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+def cut_diagnostics(cuts: SubAxisCuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+    """Errors where these axes, each with its span, have cuts without a common refinement with those before (E307), and
+    with `cuts`, to which theirs are added. They must be axes of the meshes."""
     return [fault for ref, span in axes if (fault := _cut_fault(cuts, ref, span)) is not None]
 
 

@@ -278,8 +278,11 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
             elif b.leading:
                 w.line(f"{name} = lax.squeeze({name}, {tuple_text(b.leading)})")
         w.ops(main.body)
-        results = zip(w.names(main.body.results), outputs, strict=True)
-        w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
+        results = [
+            f"lax.expand_dims({name}, {tuple_text(b.leading)})" if b.leading else name
+            for name, b in zip(w.names(main.body.results), outputs, strict=True)
+        ]
+        w.line(f"return {tuple_text(results)}")
     module.origins[entry] = w.ops_of_lines
     taken_in = inputs if passed else []
     fresh = Identifiers((*taken, *names))
@@ -366,10 +369,6 @@ def _adjusting(name: str, what: str, names: list[str], steps: list[list[str]]) -
     head = [f"def {name}({', '.join(names)}):", f'    """{what}."""']
     text = "\n".join([*head, *lines, f"    return {tuple_text(names)}"]) if lines else ""
     return _Adjusting(name, text, steps)
-
-
-def _led(name: str, b: Boundary) -> str:
-    return f"lax.expand_dims({name}, {tuple_text(b.leading)})" if b.leading else name
 
 
 def _shards_docstring(w: FunctionWriter, main: Function) -> None:

@@ -20,16 +20,11 @@ def peak_bytes(program: Program) -> int:
     return MemoryEstimate(program).peak()
 
 
-def whole_bytes(value: Value) -> int:
-    """The bytes of a value of its type."""
-    return value.type.nbytes
-
-
 class MemoryEstimate:
     """Adds up the values that are alive, with `size` bytes each. The peak of each function is found once. `alive` has
     for each op the bytes that are alive while it runs."""
 
-    def __init__(self, program: Program, size: Callable[[Value], int] = whole_bytes) -> None:
+    def __init__(self, program: Program, size: Callable[[Value], int] = lambda value: value.type.nbytes) -> None:
         self.program = program
         self.size = size
         self.peaks: dict[str, int] = {}

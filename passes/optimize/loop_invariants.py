@@ -20,14 +20,11 @@ from passes.rewrite import map_ops, with_parts
 
 def hoist_collectives(program: Program) -> Program:
     """The SPMD program in which loops communicate nothing that is the same in every iteration."""
-    sending = communicating_functions(program)
-    return with_parts(program, functions={name: _function(f, sending) for name, f in program.functions.items()})
-
-
-def _function(function: Function, sending: Communicating) -> Function:
-    if not any(communicates(op, sending) for op in walk(function.body) if is_loop(op)):
-        return function
-    return _hoisted(function, lambda region: _invariant(region, sending))
+    sending, functions = communicating_functions(program), dict[str, Function]()
+    for name, f in program.functions.items():
+        is_sending = any(communicates(op, sending) for op in walk(f.body) if is_loop(op))
+        functions[name] = _hoisted(f, lambda region: _invariant(region, sending)) if is_sending else f
+    return with_parts(program, functions=functions)
 
 
 def hoist_moves(function: Function) -> Function:

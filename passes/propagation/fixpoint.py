@@ -49,14 +49,11 @@ class Fixpoint:
             for value, dim, axes in admitted:
                 self._admit(value, dim, axes)
             for level in self.levels:
-                self._run_on(level)
-
-    def _run_on(self, level: Level) -> None:
-        self.level = level
-        for node in self.graph.nodes:
-            if node.is_split:
-                self._enqueue(node)
-        self._drain()
+                self.level = level
+                for node in self.graph.nodes:
+                    if node.is_split:
+                        self._enqueue(node)
+                self._drain()
 
     def _admit(self, value: Value, dim: int, axes: Axes) -> None:
         """Adds the axes that a dim is annotated with."""

@@ -63,17 +63,13 @@ class Provenance:
     conflicts: tuple[Conflict, ...]
 
 
-def _of_nothing() -> Provenance:
-    return Provenance({}, ())
-
-
 @dataclass(frozen=True, eq=False)
 class Propagated:
     """A program with a closed sharding on every value, and the reasons, which `explained` finds when they are first
     requested."""
 
     program: Program
-    explained: Callable[[], Provenance] = _of_nothing
+    explained: Callable[[], Provenance] = lambda: Provenance({}, ())
     steps: int = 0
     annotated: frozenset[str] = frozenset()
     """The names of the values that are annotated in the program's text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ir.ops.collective import COLLECTIVES
-from ir.program import Op, Program
+from ir.program import Program
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes
@@ -36,15 +36,10 @@ def trace_of(program: Program, machine: Machine) -> dict[str, object]:
 
 def _event(program: Program, execution: Execution, threads: dict[str, int]) -> Event:
     op = execution.op
-    thread = threads.setdefault(_thread(program, op), len(threads) + 1)
+    name = f"network ({axes_text(program, op)})" if op.name in COLLECTIVES else "compute"
+    thread = threads.setdefault(name, len(threads) + 1)
     begin, duration = execution.begin * _MICROSECONDS, execution.seconds * _MICROSECONDS
     return complete(op.label, kind_of(op), begin, duration, _PROCESS, thread, _about(execution))
-
-
-def _thread(program: Program, op: Op) -> str:
-    if op.name not in COLLECTIVES:
-        return "compute"
-    return f"network ({axes_text(program, op)})"
 
 
 def _about(execution: Execution) -> Event:

@@ -129,7 +129,7 @@ def _walked_together(r: Rewriter, op: Op, a: Addressing, s: Spelling) -> Value |
         return None
     rest = [k for k, d in enumerate(a.addressed) if d not in pairs]
     shared = sorted({**dict(a.shared), **pairs}.items())
-    vectors = [_component(r, indices, a.vector_dim, k) for k in rest]
+    vectors = [r.write("slice", indices, **slice_along(indices.shape, a.vector_dim, k, k + 1)) for k in rest]
     attrs: dict[str, Attr] = {
         **op.attrs,
         s.dropped: tuple(d for d in ints_attr(op.attrs, s.dropped) if d not in pairs),
@@ -161,10 +161,6 @@ def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[Aff
     if any(count != 1 for count, _ in known):
         return []
     return [k.grid if k is not None else None for _, k in known]
-
-
-def _component(r: Rewriter, indices: Value, vector: int, k: int) -> Value:
-    return r.write("slice", indices, **slice_along(indices.shape, vector, k, k + 1))
 
 
 # Reading.
