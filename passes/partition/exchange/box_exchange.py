@@ -286,8 +286,9 @@ class _Writer:
 
         That is so if every position outside belongs to a shard that does not exist, and all shards are full.
         """
-        boxes = self.boxes
-        is_even = (boxes.every, boxes.step, self.request.n) == (1, boxes.chunk, boxes.chunk * self.devices)
+        boxes, request = self.boxes, self.request
+        all_full = -(-request.n // request.dilation) == request.x.shape[self.dim] * self.devices
+        is_even = all_full and (boxes.every, boxes.step) == (1, boxes.chunk)
         return is_even and is_zero(self.b.constants.get(fill)) and all(self._all_sent(piece) for piece in pieces)
 
     def _all_sent(self, piece: Boxes) -> bool:
