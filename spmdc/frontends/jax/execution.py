@@ -26,6 +26,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
+from ir.ops.host import callbacks_of
 from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, check_memory, explained
@@ -384,10 +385,14 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     names = _axes_of(own_mesh, running)
     inputs = tuple(_named(s, own_mesh, running, names) for s in specs)
     outputs = tuple(_named(s, own_mesh, running, names) for s in out_specs)
-    if not is_explicit:
-        return _Places(running, inputs, outputs, (None,) * len(out_specs))
-    ends = tuple(NamedSharding(given, s.spec if s.mesh is own_mesh else spec_of()) for s in outputs)
-    return _Places(running, inputs, outputs, ends)
+    ends: Sequence[NamedSharding | None] = (None,) * len(out_specs)
+    if is_explicit:
+        ends = tuple(NamedSharding(given, s.spec if s.mesh is own_mesh else spec_of()) for s in outputs)
+    if not callbacks_of(executable.program):
+        return _Places(running, inputs, outputs, tuple(ends))
+    # JAX lowers what calls the host only where all shardings are on one mesh.
+    ends = tuple(end or own for end, own in zip(ends, outputs, strict=True))
+    return _Places(running, _on(running, specs), _on(running, out_specs), ends)
 
 
 def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:

@@ -137,6 +137,15 @@ def test_callbacks_happen_as_under_jax_jit_on_a_mesh(what: str) -> None:
         assert (found[1] if what in CASES else sorted(found[1])) == (theirs[1] if what in CASES else sorted(theirs[1]))
 
 
+def test_a_function_that_uses_parts_of_axes_calls_back() -> None:
+    mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(2, 4), ("x", "y"))
+    jitted: Any = spmdc.jit(two_in_order, mesh=mesh, in_shardings=P("y"), out_shardings=P("x"))
+    found = outcome(lambda: jitted(X))
+    assert "y:(1)2" in jitted.partitioned(X).text()
+    assert found == outcome(lambda: jax.jit(two_in_order)(X))
+    assert jitted(X).sharding == NamedSharding(mesh, P("x"))
+
+
 def test_prints_in_order_are_printed_in_order() -> None:
     """Under jax.jit there are none on several devices."""
 
