@@ -21,7 +21,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import accessed, arithmetic_seconds, memory_seconds
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, bytes_of, local_bytes
-from passes.partition.plan.wanted_by_users import AnyWant, Want, WantArranged
+from passes.partition.plan.wanted_by_users import AnyWant, Want, WantArranged, WantReduced
 from passes.partition.registry import ALONG, cut_of_the_whole, partitioning_of
 from passes.partition.strategy import ClosedShardings
 from passes.sub_axes import SubAxes
@@ -249,7 +249,7 @@ class _Result:
     def _moves_for_users(self, sharding: ClosedSharding, rank: Rank) -> Iterator[Move]:
         """The reshards for all users: first to the finest shardings, from which the others may be reached."""
         there = [sharding]
-        if sharding.partial and not all(isinstance(want, WantArranged) for want in self.at.wants):
+        if sharding.partial and not all(_takes_pending(want, sharding) for want in self.at.wants):
             yield self._move((sharding,), self.at.wanted)
             there = [self.at.wanted]
         for want in self.at.wants:
@@ -288,6 +288,11 @@ class _Result:
         at_once = self.summed if partial and not wanted.partial else 1
         size = self.itemsize if itemsize is None else itemsize
         return Move(self.shape, size, sources, wanted, share / at_once, False, wanted in sources)
+
+
+def _takes_pending(want: AnyWant, sharding: ClosedSharding) -> bool:
+    """Whether a user may take a value while the reductions are pending that are in that sharding."""
+    return want.takes_pending(sharding) if isinstance(want, WantReduced) else isinstance(want, WantArranged)
 
 
 _Split = tuple[DimAxes, Partial]

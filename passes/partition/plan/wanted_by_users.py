@@ -62,14 +62,20 @@ class WantReduced:
         return dims_of_factors(rule, rule.operands[0], factors_of_dims(rule, rule.results[0], self.sharding.axes))
 
     def under(self, sharding: ClosedSharding, rank: Mapping[AxisRef, int]) -> ClosedSharding | None:
-        """The sharding of the reduced value if the value has that one: partial over the axes that split reduced dims.
-        None if its shards would not be boxes."""
+        """The sharding of the reduced value if the value has that one: partial over the axes that split reduced dims,
+        and over those over which the value is. None if its shards would not be boxes."""
         factors = factors_of_dims(self.rule, self.rule.operands[0], sharding.axes)
         dims = dims_of_factors(self.rule, self.rule.results[0], factors)
         kinds = ((f, factor.reduction) for f, factor in enumerate(self.rule.factors))
-        partial = [(a, kind) for f, kind in kinds if kind is not None for a in factors.get(f, ())]
-        in_order = tuple(sorted(partial, key=lambda part: rank[part[0]]))
+        split = [(a, kind) for f, kind in kinds if kind is not None for a in factors.get(f, ())]
+        in_order = tuple(sorted((*sharding.partial, *split), key=lambda part: rank[part[0]]))
         return None if dims is None else ClosedSharding(dims, in_order, sharding.order)
+
+    def takes_pending(self, sharding: ClosedSharding) -> bool:
+        """Whether the value may be reduced while the reductions are pending that are in that sharding: these are the
+        same."""
+        kinds = {factor.reduction for factor in self.rule.factors if factor.reduction is not None}
+        return kinds.issuperset(kind for _, kind in sharding.partial)
 
 
 @record
