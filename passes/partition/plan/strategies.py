@@ -337,10 +337,8 @@ class StrategySelector:
 
     def _least_seconds(self, move: Move) -> float:
         """The least time of a reshard, over all of its sources."""
-        if move.is_done:
+        if move.is_done or move.asked:
             return 0.0
-        if move.asked:
-            return self._cheapest_source(move)[0]
         if move.least is None:
             shape, itemsize = move.shape, move.itemsize
             least = [self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources]
