@@ -268,7 +268,9 @@ class _Result:
     def _arranged(self, want: WantArranged, there: tuple[ClosedSharding, ...]) -> Move:
         """What a user sends that arranges the elements."""
         result = ResultAt(want.sharding, wants=want.behind)
-        at = Situation((OperandAt(there),), (result,), (self.at.wanted,))
+        operands = [OperandAt((sharding,), is_free) for sharding, is_free in want.operands]
+        operands[want.position] = OperandAt(there)
+        at = Situation(tuple(operands), (result,), tuple([sharding for sharding, _ in want.operands]))
         rules, uses = (want.signature.rule, *want.signature.other_rules), TensorUses((), (), (1.0,), (1.0,))
         asked = tuple([StrategyQuery(want.signature.op, rule, at, uses) for rule in rules if rule is not None])
         return Move(self.shape, self.itemsize, there, there[0], 1.0, False, False, asked=asked)

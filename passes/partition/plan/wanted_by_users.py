@@ -4,7 +4,7 @@ Propagation gives each value one sharding. Where that is a compromise, some user
 of it. What they send depends on how the value is computed, so this is chosen with all of their reshards in mind; and
 where several want it in the same sharding, each counts its part of the one reshard that they need. What a user has to
 send in each case may only be known by choosing a strategy for it, as for a reshape whose result is split in minor parts
-of the value's dims.
+of the value's dims, or for a concatenation along a split dim.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ir.dataflow import uses_of
 from ir.mesh import AxisRef, DimAxes
-from ir.ops import OPS, FactorRule
+from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops
 from ir.records import record
@@ -81,11 +81,17 @@ class WantReduced:
 @record
 class WantArranged:
     """A sharding in which a user wants what it makes of a value by arranging its elements, and what is wanted of that,
-    if this is more. It costs what the user's own strategy sends. That may be nothing if the value is `split` so."""
+    if this is more. It costs what the user's own strategy sends. That may be nothing if the value is `split` so.
+
+    `operands` has for each of the user's operands, of which the value is the one at `position`, the propagated sharding
+    and whether it can be computed anywhere.
+    """
 
     sharding: ClosedSharding
     signature: Signature
     split: DimAxes | None
+    operands: Sequence[tuple[ClosedSharding, bool]]
+    position: int = 0
     behind: Sequence[AnyWant] = ()
 
 
@@ -105,7 +111,8 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
-            arranged = None if behind else _arranged(user, sharding_of, found)
+            moved = None if behind else _moved(user, value, sharding_of, found, free)
+            arranged = None if behind else moved or _arranged(user, sharding_of, found)
             wants.update(dict.fromkeys(behind or [arranged or _want_of(user, value, own, sharding_of, free)]))
         if len(wants) > _MOST_WANTS or all(isinstance(want, Want) and want.sharding == own for want in wants):
             continue
@@ -130,7 +137,32 @@ def _arranged(user: Op, sharding_of: ShardingOf, found: Mapping[Value, Sequence[
         return None
     strategy = strategy_for(user, signature.rule, finest_for(user, signature.rule, ClosedSharding(split)))
     read = None if strategy is None else strategy.operands[0].axes
-    return WantArranged(wanted, signature, read, behind if arranged else ())
+    operands = ((sharding_of(user.operands[0]), False),)
+    return WantArranged(wanted, signature, read, operands, behind=behind if arranged else ())
+
+
+def _moved(
+    user: Op,
+    value: Value,
+    sharding_of: ShardingOf,
+    found: Mapping[Value, Sequence[AnyWant]],
+    free: Collection[Value],
+) -> WantArranged | None:
+    """What an op wants of a value whose elements it moves along a split dim, as a concatenation does or a reverse: they
+    are exchanged, or sent elsewhere before. None if it is another op."""
+    if not OPS[user.name].moves_along or user.operands.count(value) != 1:
+        return None
+    signature, wanted = signature_of(user), sharding_of(user.result)
+    rule, position, behind = signature.rule, user.operands.index(value), found.get(user.result, ())
+    if rule is None or not wanted.is_plain or _depth(behind) >= _MOST_ARRANGED:
+        return None
+    factors = factors_of_dims(rule, rule.results[0], wanted.axes)
+    apart = {f: axes for f, axes in factors.items() if rule.factors[f].kind is FactorKind.PARALLEL}
+    if len(apart) == len(factors):
+        return None
+    whole = dims_of_factors(rule, rule.operands[position], apart)
+    operands = tuple([(sharding_of(v), v in free) for v in user.operands])
+    return WantArranged(wanted, signature, whole, operands, position, behind)
 
 
 def _depth(wants: Sequence[AnyWant]) -> int:
