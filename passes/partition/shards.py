@@ -52,6 +52,20 @@ def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
     return b.op("multiply", shard_index(b, axes), chunk, name="start")
 
 
+def on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex, name: str = "") -> Value:
+    """`x` on the first device along the axes, `elsewhere` on the others: the identity of the sum or product by which
+    they are put together.
+
+    If `x` is known to be the identity, it is `x` on all of them: sums that begin from 0.0 never end in -0.0, so it does
+    not matter that the exact identity of a sum is -0.0.
+    """
+    if b.constants.get(x) == elsewhere:
+        return x
+    index = shard_index(b, axes)
+    first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
+    return b.op("select", first, x, splat(b, elsewhere, x.type), name=name or x.name)
+
+
 def positions(b: RegionBuilder, shape: tuple[int, ...], dim: int, start: Value, name: str = "position") -> Value:
     """For each element of that shape its index along a dim, counted from `start`, s32[]."""
     counted = b.op("iota", name="position", type=TensorType(shape, s32), dim=dim)

@@ -21,7 +21,7 @@ from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
-from passes.partition.shards import integer, padding_of, positions, shard_index, shard_start, splat
+from passes.partition.shards import integer, on_the_first, padding_of, positions, shard_start, splat
 
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))
@@ -87,7 +87,8 @@ def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Seque
     if fill is None or not a.addressed:
         return result
     valid = [_valid(b, i, operand.shape[d] - a.sizes[d]) for i, d in zip(given, a.addressed, strict=False)]
-    filled = _on_the_first(b, splat(b, fill, result.type), tuple(axis for axes in split.values() for axis in axes))
+    elsewhere, axes = zero_of(result.dtype), tuple(axis for axes in split.values() for axis in axes)
+    filled = on_the_first(b, splat(b, fill, result.type), axes, elsewhere)
     return b.op("select", _over_boxes(b, _all(b, valid), c.operands[1], a, result), result, filled, name=result.name)
 
 
@@ -365,14 +366,4 @@ def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
     """The operand on the first device along the axes, and the identity of the update on the others, so that it counts
     once."""
     kind = reduction_kind(c.op.attrs)
-    if kind not in ("sum", "prod"):
-        return x
-    return _on_the_first(c.builder, x, axes, neutral_of(kind, x.dtype))
-
-
-def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:
-    """`x` on the first device along the axes, `elsewhere` on the others, by default the identity of a sum."""
-    index = shard_index(b, axes)
-    first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-    other = splat(b, zero_of(x.dtype) if elsewhere is None else elsewhere, x.type)
-    return b.op("select", first, x, other, name=x.name)
+    return x if kind not in ("sum", "prod") else on_the_first(c.builder, x, axes, neutral_of(kind, x.dtype))

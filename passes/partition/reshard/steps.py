@@ -24,7 +24,16 @@ from passes.cost.model import communication_seconds, memory_seconds, received_by
 from passes.partition.closed_sharding import ClosedSharding, device_orders, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange, exchange_seconds
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.shards import integer, put_shard, resize, shard_index, shard_start, splat, take_shard
+from passes.partition.shards import (
+    integer,
+    on_the_first,
+    put_shard,
+    resize,
+    shard_index,
+    shard_start,
+    splat,
+    take_shard,
+)
 from passes.sub_axes import SubAxes
 
 Cost = tuple[float, float]
@@ -212,9 +221,7 @@ class MakePartial(Step):
     def write(self, x: Value, to: Destination) -> Value:
         if self.kind not in ("sum", "prod"):
             return x
-        index = shard_index(to.b, self.axes)
-        first = to.b.op("compare", index, splat(to.b, 0, index.type), name="first", direction="EQ")
-        return to.b.op("select", first, x, splat(to.b, neutral_of(self.kind, x.dtype), x.type), name=to.name)
+        return on_the_first(to.b, x, self.axes, neutral_of(self.kind, x.dtype), to.name)
 
 
 @record

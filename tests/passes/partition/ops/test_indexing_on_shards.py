@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import spmdc
+from ir.program import all_ops
 from ir.types import DTYPES, dtype_of
 from spmdc.api import PartitionedProgram
 
@@ -149,6 +150,21 @@ def test_updates_that_lie_on_several_devices_are_reduced_and_the_operand_counts_
         np.arange(27, dtype=np.float32).reshape(9, 3) % 4 - 2,
     )
     assert "all_gather" not in kinds(q) or kind == "prod"
+
+
+@pytest.mark.parametrize("start", ["0.0", "-0.0"])
+def test_sums_that_begin_from_zeros_begin_from_them_on_every_device(start: str) -> None:
+    text = f"""
+        mesh (d=4)
+        def main(i: s32[8@d], u: f32[8@d, 1]) -> (y: f32[8@d, 1]) {{
+          return scatter(constant(value={start}, type=f32[8, 1]), i, u, {PUT}, kind=sum)
+        }}
+    """
+    i, u = np.array([0, 1, 1, 2, 2, 3, 3, 3], np.int32), np.array([[-0.0, -0.0, 0.0, 1, -1, 2, -0.0, -2]], np.float32).T
+    q = checked(text, i, u)
+    assert "select" not in [op.name for op in all_ops(q.program)]
+    (whole,) = q.simulate(i, u)
+    np.testing.assert_array_equal(np.signbit(whole), np.signbit(spmdc.evaluate(spmdc.parse(text), i, u)[0]))
 
 
 def test_the_gradient_of_a_lookup_adds_rows_where_both_table_and_updates_are_split() -> None:
