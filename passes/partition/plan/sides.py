@@ -173,7 +173,8 @@ def _is_added_in_place(sharding: ClosedSharding, pending: ClosedSharding) -> boo
 @dataclass(slots=True, eq=False)
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
-    origins of an operand; or whatever an op sends whose operand the tensor is, `asked` under each of its rules. Its
+    origins of an operand; or whatever ops send whose operand the tensor is, each `asked` under each of its rules. Ops
+    that are asked together put parts of it beside one another: devices need few of these, so the dearest counts. Its
     least time and its cheapest source are found once for all candidates that need it."""
 
     shape: tuple[int, ...]
@@ -185,7 +186,7 @@ class Move:
     is_done: bool
     """Whether the value already has the sharding."""
     origins: tuple[Origin, ...] = ()
-    asked: tuple[StrategyQuery, ...] = ()
+    asked: tuple[Sequence[StrategyQuery], ...] = ()
     least: float | None = None
     cheapest: tuple[float, ClosedSharding] | None = None
 
@@ -252,9 +253,10 @@ class _Result:
         if sharding.partial and not all(_takes_pending(want, sharding) for want in self.at.wants):
             yield self._move((sharding,), self.at.wanted)
             there = [self.at.wanted]
+        arranged: dict[object, list[WantArranged]] = {}
         for want in self.at.wants:
             if isinstance(want, WantArranged):
-                yield self._arranged(want, tuple(there))
+                arranged.setdefault(want if want.together is None else want.together, []).append(want)
                 continue
             if isinstance(want, Want):
                 yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))
@@ -264,16 +266,9 @@ class _Result:
             if made:
                 shape, itemsize, target = want.type.shape, want.type.dtype.nbytes, want.sharding
                 yield Move(shape, itemsize, tuple(made), target, 1.0, False, target in made)
-
-    def _arranged(self, want: WantArranged, there: tuple[ClosedSharding, ...]) -> Move:
-        """What a user sends that arranges the elements."""
-        result = ResultAt(want.sharding, wants=want.behind)
-        operands = [OperandAt((sharding,), is_free) for sharding, is_free in want.operands]
-        operands[want.position] = OperandAt(there)
-        at = Situation(tuple(operands), (result,), tuple([sharding for sharding, _ in want.operands]))
-        rules, uses = (want.signature.rule, *want.signature.other_rules), TensorUses((), (), (1.0,), (1.0,))
-        asked = tuple([StrategyQuery(want.signature.op, rule, at, uses) for rule in rules if rule is not None])
-        return Move(self.shape, self.itemsize, there, there[0], 1.0, False, False, asked=asked)
+        for parts in arranged.values():
+            asked = tuple([_asked(part, tuple(there)) for part in parts])
+            yield Move(self.shape, self.itemsize, tuple(there), there[0], 1.0, False, False, asked=asked)
 
     def _move(
         self,
@@ -290,6 +285,16 @@ class _Result:
         at_once = self.summed if partial and not wanted.partial else 1
         size = self.itemsize if itemsize is None else itemsize
         return Move(self.shape, size, sources, wanted, share / at_once, False, wanted in sources)
+
+
+def _asked(want: WantArranged, there: tuple[ClosedSharding, ...]) -> Sequence[StrategyQuery]:
+    """What a user that arranges the elements of a tensor is asked, under each of its rules."""
+    result = ResultAt(want.sharding, wants=want.behind)
+    operands = [OperandAt((sharding,), is_free) for sharding, is_free in want.operands]
+    operands[want.position] = OperandAt(there)
+    at = Situation(tuple(operands), (result,), tuple([sharding for sharding, _ in want.operands]))
+    rules, uses = (want.signature.rule, *want.signature.other_rules), TensorUses((), (), (1.0,), (1.0,))
+    return [StrategyQuery(want.signature.op, rule, at, uses) for rule in rules if rule is not None]
 
 
 def _takes_pending(want: AnyWant, sharding: ClosedSharding) -> bool:

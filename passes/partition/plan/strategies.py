@@ -130,7 +130,7 @@ class StrategySelector:
 
     def _is_sent(self, move: Move) -> bool:
         if move.asked:
-            return self._is_sent_by(*self.choose_among(move.asked))
+            return any(self._is_sent_by(*self.choose_among(queries)) for queries in move.asked)
         _, source = self._cheapest_source(move)
         plan = self.resharder.plan(move.shape, move.itemsize, source, move.target)
         return not plan.is_local(move.shape, source)
@@ -363,8 +363,8 @@ class StrategySelector:
         if move.cheapest is not None:
             return move.cheapest
         if move.asked:
-            _, chosen = self.choose_among(move.asked)
-            move.cheapest = chosen.seconds - (0.0 if chosen.sends else chosen.alone), move.sources[0]
+            chosen = [self.choose_among(queries)[1] for queries in move.asked]
+            move.cheapest = max(c.seconds - (0.0 if c.sends else c.alone) for c in chosen), move.sources[0]
             return move.cheapest
         shape, itemsize = move.shape, move.itemsize
         best, cheapest = math.inf, move.sources[0]
