@@ -98,12 +98,11 @@ def _entry(p: Planner, function: Function) -> Version:
         p.values.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
     p.shardings.put(_returned_only(p, function))
     p.ops(b, function.body.ops)
-    results: list[Value] = []
     declared: list[Result] = []
-    for value, result in zip(function.body.results, function.results, strict=True):
+    for result in function.results:
         sharding = p.shardings.or_replicated(result.sharding, result.type)
-        results.append(_result(p, function, value, result, p.shardings.closed(sharding, result.type)))
         declared.append(Result(result.name, result.type, sharding, span=result.span))
+    results = _results(p, function, [p.shardings.closed(result.sharding, result.type) for result in declared])
     done = Function(function.name, live_region(b.region(*results)), tuple(declared), function.span)
     return Version(done, (), (), tuple(p.warnings.found))
 
@@ -130,14 +129,12 @@ def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) 
             param, values.wanted(param), {how.sharding: local}, b, argument=argument, share=share
         )
     p.ops(b, function.body.ops)
-    results: list[Value] = []
     shardings: list[ClosedSharding] = []
     declared: list[Result] = []
     for value, result in zip(function.body.results, function.results, strict=True):
         shardings.append(values.pending([value], p.shardings.closed(result.sharding, result.type)))
-        results.append(_result(p, function, value, result, shardings[-1]))
         declared.append(Result(result.name, result.type, p.shardings.spelled(shardings[-1]), span=result.span))
-    body = live_region(b.region(*results))
+    body = live_region(b.region(*_results(p, function, shardings)))
     uses = uses_within(body)
     takes = [(i, sharding, v) for i, sharding, v in values.arguments.pop(b) if uses.count(v) or is_mapped]
     body = replace(body, params=tuple(v for _, _, v in takes))
@@ -146,6 +143,13 @@ def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) 
     return Version(done, tuple((i, sharding) for i, sharding, _ in takes), tuple(shardings), warnings)
 
 
-def _result(p: Planner, function: Function, value: Value, result: Result, sharding: ClosedSharding) -> Value:
-    cause = Cause("result", name=result.name, function=function.name)
-    return p.values.reshard_to(value, sharding, value.span or result.span, cause)
+def _results(p: Planner, function: Function, shardings: Sequence[ClosedSharding]) -> Sequence[Value]:
+    """The function's results in these shardings. Those that are made first are brought there first: others may then be
+    computed from what was sent."""
+    body, found = function.body, dict[int, Value]()
+    made = {value: at for at, op in enumerate(body.ops) for value in op.results}
+    for i in sorted(range(len(body.results)), key=lambda i: made.get(body.results[i], -1)):
+        value, result = body.results[i], function.results[i]
+        cause = Cause("result", name=result.name, function=function.name)
+        found[i] = p.values.reshard_to(value, shardings[i], value.span or result.span, cause)
+    return [found[i] for i in range(len(found))]
