@@ -173,8 +173,8 @@ def _is_added_in_place(sharding: ClosedSharding, pending: ClosedSharding) -> boo
 @dataclass(slots=True, eq=False)
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
-    origins of an operand; or whatever ops send whose operand the tensor is, each `asked` under each of its rules. Ops
-    that are asked together put parts of it beside one another: devices need few of these, so the dearest counts. Its
+    origins of an operand; or whatever ops send whose operand the tensor is, each `asked` under each of its rules. Of
+    ops that are asked together the dearest counts: they exchange elements at the edges of shards, in one message. Its
     least time and its cheapest source are found once for all candidates that need it."""
 
     shape: tuple[int, ...]
@@ -253,10 +253,10 @@ class _Result:
         if sharding.partial and not all(_takes_pending(want, sharding) for want in self.at.wants):
             yield self._move((sharding,), self.at.wanted)
             there = [self.at.wanted]
-        arranged: dict[object, list[WantArranged]] = {}
+        arranged: dict[WantArranged | None, list[WantArranged]] = {}
         for want in self.at.wants:
             if isinstance(want, WantArranged):
-                arranged.setdefault(want if want.together is None else want.together, []).append(want)
+                arranged.setdefault(None if want.moves_along else want, []).append(want)
                 continue
             if isinstance(want, Want):
                 yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))

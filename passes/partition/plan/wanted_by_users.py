@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ir.dataflow import uses_of
 from ir.mesh import AxisRef, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.layout import is_annotation
-from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Value, all_ops
 from ir.records import record
 from ir.types import TensorType
@@ -86,7 +84,7 @@ class WantArranged:
     if this is more. It costs what the user's own strategy sends. That may be nothing if the value is `split` so.
 
     `operands` has for each of the user's operands, of which the value is the one at `position`, the propagated sharding
-    and whether it can be computed anywhere. Users with the same number `together` put parts of it beside one another.
+    and whether it can be computed anywhere. A user that `moves_along` a split dim exchanges parts of the value.
     """
 
     sharding: ClosedSharding
@@ -95,7 +93,7 @@ class WantArranged:
     operands: Sequence[tuple[ClosedSharding, bool]]
     position: int = 0
     behind: Sequence[AnyWant] = ()
-    together: int | None = None
+    moves_along: bool = False
 
 
 AnyWant = Want | WantReduced | WantArranged
@@ -111,13 +109,10 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
     for value, users in reversed(list(uses.users.items())):
         own = sharding_of(value)
         wants: dict[AnyWant, None] = dict.fromkeys([Want(own)] if value in uses.given else [])
-        parts: list[list[Op]] = []
         for user in users:
             is_passed_on = OPS[user.name].family == "elementwise" and free.issuperset({*user.operands} - {value})
             behind = found.get(user.result, ()) if is_passed_on else ()
             moved = None if behind else _moved(user, value, sharding_of, found, free)
-            if moved is not None and moved.position == 0 and {"low", "high"}.issubset(user.attrs):
-                moved = replace(moved, together=_number_of(user, parts))
             arranged = None if behind else moved or _arranged(user, sharding_of, found)
             wants.update(dict.fromkeys(behind or [arranged or _want_of(user, value, own, sharding_of, free)]))
         if len(wants) > _MOST_WANTS or all(isinstance(want, Want) and want.sharding == own for want in wants):
@@ -168,29 +163,7 @@ def _moved(
         return None
     whole = dims_of_factors(rule, rule.operands[position], apart)
     operands = tuple([(sharding_of(v), v in free) for v in user.operands])
-    return WantArranged(wanted, signature, whole, operands, position, behind)
-
-
-def _number_of(pad: Op, parts: list[list[Op]]) -> int:
-    """The number of the tensor of which a pad makes a part, beside those that are known."""
-    found = next((i for i, pads in enumerate(parts) if all(_are_apart(pad, other) for other in pads)), len(parts))
-    if found == len(parts):
-        parts.append([])
-    parts[found].append(pad)
-    return found
-
-
-def _are_apart(pad: Op, other: Op) -> bool:
-    """Whether the elements of the operands of two pads are in different places of results of one shape."""
-    areas = zip(_area(pad), _area(other), strict=True)
-    return pad.result.shape == other.result.shape and any(e <= first or end <= b for (b, e), (first, end) in areas)
-
-
-def _area(pad: Op) -> Iterator[tuple[int, int]]:
-    """Where the elements of a pad's operand begin and end in its result, along each dim."""
-    low, high = (ints_attr(pad.attrs, edge) for edge in ("low", "high"))
-    for n, before, behind in zip(pad.result.shape, low, high, strict=True):
-        yield max(0, before), n - max(0, behind)
+    return WantArranged(wanted, signature, whole, operands, position, behind, moves_along=True)
 
 
 def _depth(wants: Sequence[AnyWant]) -> int:
