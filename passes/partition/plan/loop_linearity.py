@@ -55,6 +55,9 @@ class LinearParts:
         self.same: dict[Value, Value] = {}
         self.line: dict[Value, bool] = {}
         self._wants: dict[ClosedSharding, dict[Value, ClosedSharding]] = {}
+        self._depends_on: tuple[Value, ...] | None = None
+        """The values on whose present shardings the natural ones depend, if that was found already."""
+        self._natural: dict[tuple[ClosedSharding, ...], Collection[ClosedSharding]] = {}
         self.is_sum = True
         self.is_linear = self._leads(self.result)
         self.is_sum = self.is_linear and self.is_sum
@@ -133,19 +136,40 @@ class LinearParts:
             if dims is not None and not (is_cut and not sharding.partial):
                 yield operand, ClosedSharding(dims, sharding.partial)
 
-    def natural(self, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
+    def natural(self, sharding_now: ShardingNow) -> Collection[ClosedSharding]:
         """The shardings of the values that are added to the carried value, if they are computed with operands in their
-        present shardings. An addend of another shape contributes only its pending reductions."""
+        present shardings. An addend of another shape contributes only its pending reductions.
+
+        They depend on the present shardings of the same values every time, and are found once for these.
+        """
+        asked: dict[Value, ClosedSharding] = {}
+
+        def asking(value: Value) -> ClosedSharding:
+            now = asked[value] = sharding_now(value)
+            return now
+
+        found = None
+        if self._depends_on is not None:
+            found = self._natural.get(tuple(map(sharding_now, self._depends_on)))
+        if found is None:
+            found = self._find_natural(asking)
+            self._depends_on = tuple(asked)
+            self._natural[tuple(asked.values())] = found
+        return found
+
+    def _find_natural(self, sharding_now: ShardingNow) -> Collection[ClosedSharding]:
         memo: dict[Value, ClosedSharding] = {}
+        found: dict[ClosedSharding, None] = {}
         for value, carries in self.line.items():
             if not carries:
-                sharding = self._natural(sharding_now, value, memo, 0)
+                sharding = self._of(sharding_now, value, memo, 0)
                 if value.shape == self.param.shape:
-                    yield sharding
+                    found[sharding] = None
                 elif sharding.partial:
-                    yield ClosedSharding(((),) * self.param.type.rank, sharding.partial)
+                    found[ClosedSharding(((),) * self.param.type.rank, sharding.partial)] = None
+        return tuple(found)
 
-    def _natural(
+    def _of(
         self, sharding_now: ShardingNow, value: Value, memo: dict[Value, ClosedSharding], depth: int
     ) -> ClosedSharding:
         value = self.same.get(value, value)
@@ -164,7 +188,7 @@ class LinearParts:
         """The sharding of an op's result if its operands are not resharded. The larger operand decides if they
         disagree."""
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
-        given = {position: self._natural(sharding_now, v, memo, depth + 1) for position, v in largest_first}
+        given = {position: self._of(sharding_now, v, memo, depth + 1) for position, v in largest_first}
         key = value, *given.values()
         found = self.computed.get(key)
         if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -329,13 +329,19 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[LinearParts] = []
-    natural = LinearParts.natural
+    found: list[LinearParts] = []
+    natural, find = LinearParts.natural, LinearParts._find_natural
 
-    def counted(parts: LinearParts, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
+    def looking(parts: LinearParts, sharding_now: ShardingNow) -> Collection[ClosedSharding]:
         looked.append(parts)
         return natural(parts, sharding_now)
 
-    monkeypatch.setattr(LinearParts, "natural", counted)
+    def finding(parts: LinearParts, sharding_now: ShardingNow) -> Collection[ClosedSharding]:
+        found.append(parts)
+        return find(parts, sharding_now)
+
+    monkeypatch.setattr(LinearParts, "natural", looking)
+    monkeypatch.setattr(LinearParts, "_find_natural", finding)
     inside = "v + matmul(a, b), w - matmul(a, b), reverse(u, [0])"
     loop = "n, x, y, z = while(i = 0, v = c, w = c, u = c, trip_count=9) cond { return i < 9 } do { return i + 1, "
     main = "def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (o: f32[8, 8], p: f32[8, 8], q: f32[8, 8])"
@@ -343,6 +349,7 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     rounds, values = 2, 4
     assert len(looked) == PLANS * rounds * values
     assert len(set(looked)) == values, "for both plans"
+    assert len(found) == values, "what it is made of has the same shardings each time"
 
 
 def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
