@@ -3,12 +3,13 @@ how it becomes the program that it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ir.diagnostics import Diagnostic
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Value
+from ir.sharding import Sharding
 from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.spelling import IDENTITY, spell_steps
@@ -24,6 +25,35 @@ class Plan:
     program: Program
     sub_axes: SubAxes
     warnings: tuple[Diagnostic, ...] = ()
+
+
+def is_same(one: Plan, other: Plan) -> bool:
+    """Whether two plans of one program are the same but for names and causes."""
+    functions, others = one.program.functions, other.program.functions
+    same: dict[Value, Value] = {}
+    return functions.keys() == others.keys() and all(
+        _is_alike(function.body, others[name].body, same) for name, function in functions.items()
+    )
+
+
+def _is_alike(one: Region, other: Region, same: dict[Value, Value]) -> bool:
+    """Whether two regions have the same ops. `same` has the other one's values by this one's."""
+    if len(one.ops) != len(other.ops) or _shardings(one.params) != _shardings(other.params):
+        return False
+    same.update(zip(one.params, other.params, strict=True))
+    for a, b in zip(one.ops, other.ops, strict=True):
+        if a.name != b.name or a.strategy != b.strategy or a.attrs != b.attrs:
+            return False
+        if _shardings(a.results) != _shardings(b.results) or [same[v] for v in a.operands] != [*b.operands]:
+            return False
+        if not all(_is_alike(*regions, same) for regions in zip(a.regions, b.regions, strict=True)):
+            return False
+        same.update(zip(a.results, b.results, strict=True))
+    return [same[v] for v in one.results] == [*other.results]
+
+
+def _shardings(values: Sequence[Value]) -> list[Sharding | None]:
+    return [value.sharding for value in values]
 
 
 def with_steps(program: Program, resharder: Resharder) -> Program:

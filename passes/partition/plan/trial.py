@@ -80,9 +80,9 @@ class _ValuesOver(dict[Value, PartitionedValue]):
         shardings = {id(copied): given for given, copied in self.shardings.values()}
         for value, partitioned in self.items():
             if value not in self.copied:
-                here = shardings.get(id(partitioned.shardings), partitioned.shardings)
-                home = homes.get(partitioned.home, partitioned.home)
-                self.real[value] = replace(partitioned, shardings=here, home=home)
+                partitioned.shardings = shardings.get(id(partitioned.shardings), partitioned.shardings)
+                partitioned.home = homes.get(partitioned.home, partitioned.home)
+                self.real[value] = partitioned
         for given, found in self.shardings.values():
             given.update(found)
 
