@@ -46,7 +46,7 @@ class Decisions:
         asked = self._asked.get(op)
         if asked is None:
             asked = self._asked[op] = self._asked_of(op)
-        reduced = situation.is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
+        reduced = not self._facts.wanted_whole.isdisjoint(op.results) and situation.is_pending
         key = selector, situation, reduced
         if self._decide is None:
             found = asked.answers.get(key)

@@ -244,8 +244,10 @@ def _situation(values: Values, b: RegionBuilder, op: Op) -> Situation:
     for i, each in enumerate(partitioned):
         share = each.share * times.get(each.home, 1.0) / here * (1.0 if divided is None else divided[i])
         origins = _origins(values, each) if each.leaves else ()
-        maker = each.recompute.op if each.recompute is not None else None
-        identity_of = next((kind for kind in pending if is_identity(maker, kind, values.recomputed_by)), None)
+        identity_of = None
+        if pending and each.recompute is not None:
+            maker = each.recompute.op
+            identity_of = next((kind for kind in pending if is_identity(maker, kind, values.recomputed_by)), None)
         wants = alike.get(each.value)
         others = tuple([want for want in wants.items() if want[0] not in each.shardings]) if wants else ()
         operands.append(OperandAt(known[i], each.recompute is not None, share, origins, identity_of, others))

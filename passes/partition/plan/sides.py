@@ -87,7 +87,7 @@ class Situation(NamedTuple):
     @property
     def is_pending(self) -> bool:
         """Whether a reduction of an operand may be pending."""
-        return any(sharding.partial for sharding in self.known)
+        return any(sharding.partial for operand in self.operands for sharding in operand.known)
 
 
 class TensorUses(NamedTuple):
