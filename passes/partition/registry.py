@@ -14,9 +14,16 @@ from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.registry import Registry
 from passes.cost.machine import Machine
+from passes.cost.model import memory_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
-from passes.partition.exchange.box_exchange import boxes_of, cannot_be_written, exchanges_received, exchanges_seconds
+from passes.partition.exchange.box_exchange import (
+    boxes_of,
+    cannot_be_written,
+    exchanges_accessed,
+    exchanges_received,
+    exchanges_seconds,
+)
 from passes.partition.exchange.halo import Halo
 from passes.partition.strategy import Strategy
 
@@ -122,11 +129,16 @@ def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
 def seconds_along(
     machine: Machine, op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
 ) -> float:
-    """Time of the communication for splitting such a factor over `axes`, beyond resharding operands."""
+    """Time of the communication for splitting such a factor over `axes`, beyond resharding operands, and of the copies
+    of an exchange; 0 if nothing is sent."""
     scan_seconds = partitioning_of(op).scan_seconds
     if scan_seconds is not None:
         return scan_seconds(machine, op, axes, operands[0])
-    return exchanges_seconds(machine, *_exchanges(op, rule, factor, axes, operands), axes)
+    exchanges = _exchanges(op, rule, factor, axes, operands)
+    sent = exchanges_seconds(machine, *exchanges, axes)
+    if not sent or math.isinf(sent):
+        return sent
+    return sent + memory_seconds(machine, exchanges_accessed(*exchanges, axes))
 
 
 def received_along(op: Op, rule: FactorRule, strategy: Strategy) -> int:

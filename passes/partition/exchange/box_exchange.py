@@ -130,6 +130,36 @@ def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) 
     return tuple(received(divided(*stage, devices), stage[1], devices) for stage in stages)
 
 
+def exchanges_accessed(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> int:
+    """Bytes of memory that a device reads and writes for the exchanges of one op, which must be few enough to be
+    written. They are those of the kernels into which a compiler fuses what is written: what is sent is cut out, unless
+    it is a whole shard, and received, and the op reads what arrived beside its own shard. Where parts belong at
+    different places on different devices, they are put together in a buffer before."""
+    return _accessed(tuple(boxes), tuple(row_bytes), axes_size(axes))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _accessed(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> int:
+    ways = [hops(each, devices) for each in boxes]
+    last = divided(tuple(way[-1] for way in ways), row_bytes, devices)
+    written = [(part, row) for parts, row in zip(last, row_bytes, strict=True) for part in parts]
+    for way, row in zip(ways, row_bytes, strict=True):
+        written.extend((part, row) for hop in way[:-1] for part in divided((hop,), (row,), devices)[0])
+    return sum(row * _accessed_elements(part, devices) for part, row in written)
+
+
+def _accessed_elements(boxes: Boxes, devices: int) -> int:
+    """The elements that a device reads and writes for boxes that are exchanged in one piece."""
+    held = -(-boxes.chunk // boxes.every)
+    moved = sum(elements * (3 if elements == held else 5) for _, elements in boxes.rounds(devices))
+    return moved if _advance_alike(boxes) else moved + boxes.count + 2 * held
+
+
+def _advance_alike(boxes: Boxes) -> bool:
+    """Whether shards and boxes advance equally: all devices then have the same parts at the same places."""
+    return (boxes.every, boxes.step) == (1, boxes.chunk)
+
+
 def exchange(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box, *, fill: Value | None = None) -> Value:
     """Each device's box of a dim of size n that is split over `axes`, from its shard `x`."""
     (result,) = exchange_all(b, axes, (Request(x, dim, n, box, fill=fill),))
@@ -288,8 +318,12 @@ class _Writer:
         """
         boxes, request = self.boxes, self.request
         all_full = -(-request.n // request.dilation) == request.x.shape[self.dim] * self.devices
-        is_even = all_full and (boxes.every, boxes.step) == (1, boxes.chunk)
-        return is_even and is_zero(self.b.constants.get(fill)) and all(self._all_sent(piece) for piece in pieces)
+        return (
+            all_full
+            and _advance_alike(boxes)
+            and is_zero(self.b.constants.get(fill))
+            and all(self._all_sent(piece) for piece in pieces)
+        )
 
     def _all_sent(self, piece: Boxes) -> bool:
         """Whether each existing part of the piece that belongs to another shard is received from it."""
@@ -302,7 +336,7 @@ class _Writer:
         if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
             return self._nothing(boxes.count)
         self.x = self._thinned()
-        if (boxes.every, boxes.step) == (1, boxes.chunk):
+        if _advance_alike(boxes):
             return self._concatenated(pieces)
         return self._joined([self._assembled(piece) for piece in pieces])
 
