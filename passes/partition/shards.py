@@ -112,7 +112,7 @@ def mask(
     operand: int,
     sharding: ClosedSharding,
     dims: Sequence[int],
-    fill: float | int | bool,
+    fill: complex | float | int | bool,
 ) -> Value:
     """`x`, the shard in `sharding` of an operand of an op, with `fill` for the padding of `dims`."""
     if not dims:

@@ -16,7 +16,7 @@ from ir.diagnostics import InternalError
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_manual
-from ir.ops.reduction import identity_of
+from ir.ops.reduction import neutral_of
 from ir.ops.resharding import is_reshard
 from ir.program import Attr, Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
@@ -185,7 +185,7 @@ class Writer:
                 kind = factor.reduction
                 if kind is None:
                     continue
-                local = mask(b, local, op, i, sharding, (dim,), identity_of(kind, value.dtype))
+                local = mask(b, local, op, i, sharding, (dim,), neutral_of(kind, value.dtype))
             masked.append(local)
         return tuple(masked)
 

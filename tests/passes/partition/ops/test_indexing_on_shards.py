@@ -167,6 +167,18 @@ def test_sums_that_begin_from_zeros_begin_from_them_on_every_device(start: str) 
     np.testing.assert_array_equal(np.signbit(whole), np.signbit(spmdc.evaluate(spmdc.parse(text), i, u)[0]))
 
 
+def test_updates_in_padding_leave_the_sign_of_a_zero() -> None:
+    text = f"""
+        mesh (d=2)
+        def main(t: f32[4, 1], i: s32[3@d], u: f32[3@d, 1]) -> (y: f32[4, 1]) {{
+          return scatter(t, i, u, {PUT}, kind=sum)
+        }}
+    """
+    t, i, u = np.full((4, 1), -0.0, np.float32), np.array([1, 2, 3], np.int32), np.full((3, 1), -0.0, np.float32)
+    (y,) = checked(text, t, i, u).simulate(t, i, u)
+    assert np.signbit(y).all()
+
+
 def test_the_gradient_of_a_lookup_adds_rows_where_both_table_and_updates_are_split() -> None:
     q = checked(
         f"""
