@@ -174,7 +174,7 @@ def _is_added_in_place(sharding: ClosedSharding, pending: ClosedSharding) -> boo
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another, or of the
     origins of an operand; or whatever ops send whose operand the tensor is, each `asked` under each of its rules. Of
-    ops that are asked together the dearest counts: they exchange elements at the edges of shards, in one message. Its
+    ops that are asked together the dearest counts: what is near the edges of shards is exchanged in one message. Its
     least time and its cheapest source are found once for all candidates that need it."""
 
     shape: tuple[int, ...]

@@ -27,8 +27,9 @@ from passes.signatures import Signature, signature_of
 
 ShardingOf = Callable[[Value], ClosedSharding]
 
-_MOST_WANTS = 6
-"""The most wants of one value: with more, only its propagated sharding counts."""
+_MOST_WANTS, _MOST_MOVED = 6, 24
+"""The most wants of one value: with more, only its propagated sharding counts. Those of ops that move its elements are
+one, as the dearest counts, but they are not more than so many."""
 
 _MOST_ARRANGED = 4
 """The most ops after one another that arrange a value for a want."""
@@ -115,7 +116,7 @@ def wanted_by_users(program: Program, sharding_of: ShardingOf) -> Mapping[Value,
             moved = None if behind else _moved(user, value, sharding_of, found, free)
             arranged = None if behind else moved or _arranged(user, sharding_of, found)
             wants.update(dict.fromkeys(behind or [arranged or _want_of(user, value, own, sharding_of, free)]))
-        if len(wants) > _MOST_WANTS or all(isinstance(want, Want) and want.sharding == own for want in wants):
+        if _are_too_many(wants) or all(isinstance(want, Want) and want.sharding == own for want in wants):
             continue
         found[value] = tuple(sorted(wants, key=_in_order))
     return found
@@ -164,6 +165,11 @@ def _moved(
     whole = dims_of_factors(rule, rule.operands[position], apart)
     operands = tuple([(sharding_of(v), v in free) for v in user.operands])
     return WantArranged(wanted, signature, whole, operands, position, behind, moves_along=True)
+
+
+def _are_too_many(wants: Collection[AnyWant]) -> bool:
+    moved = sum(isinstance(want, WantArranged) and want.moves_along for want in wants)
+    return len(wants) - max(0, moved - 1) > _MOST_WANTS or moved > _MOST_MOVED
 
 
 def _depth(wants: Sequence[AnyWant]) -> int:
