@@ -16,7 +16,7 @@ from passes.partition.plan import branches, control, loops, manual_regions
 from passes.partition.plan.checks import plan_diagnostics
 from passes.partition.plan.decisions import Decide
 from passes.partition.plan.functions import plan_program
-from passes.partition.plan.plan import Plan, is_same, with_steps
+from passes.partition.plan.plan import Plan, are_alike, with_steps
 from passes.partition.plan.planner import Planner
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write.cost import bytes_received
@@ -69,13 +69,13 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
         return plan_program(planner)
 
     saving = again(saves_bytes=True)
-    saved = least if is_same(saving, plan) else bytes_received(saving)
+    saved = least if are_alike(saving, plan) else bytes_received(saving)
     if saved < least:
         plan, least = saving, saved
     if not first.loops.whole:
         return plan
     split = again(saves_bytes=False)
-    received = saved if is_same(split, saving) else bytes_received(split)
+    received = saved if are_alike(split, saving) else bytes_received(split)
     return split if received <= least else plan
 
 

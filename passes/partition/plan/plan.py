@@ -27,7 +27,7 @@ class Plan:
     warnings: tuple[Diagnostic, ...] = ()
 
 
-def is_same(one: Plan, other: Plan) -> bool:
+def are_alike(one: Plan, other: Plan) -> bool:
     """Whether two plans of one program are the same but for names and causes."""
     functions, others = one.program.functions, other.program.functions
     same: dict[Value, Value] = {}

@@ -16,13 +16,8 @@ from ir.dataflow import uses_within
 from ir.diagnostics import Diagnostic
 from ir.program import Program, all_ops, walk
 from ir.spelling.printer import print_program
-from passes import partition
 from passes.manager import Compilation
-from passes.partition.plan.functions import plan_program
-from passes.partition.plan.plan import is_same
-from passes.partition.plan.planner import Planner
 from passes.partition.write.cost import bytes_received
-from passes.partition.write.writer import Writer
 from spmdc.plans import Plan
 from spmdc.testing import check_equivalence, inputs_for, programs
 
@@ -583,31 +578,3 @@ def test_the_result_of_several_split_tensors_is_gathered_and_not_each_of_them() 
     (difference,) = (op for op in plan.main.body.ops if op.name == "subtract")
     assert difference.result.sharding is not None
     assert difference.result.sharding.axes[1]
-
-
-def test_a_plan_that_is_the_same_as_the_one_before_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[partition.Plan] = []
-    written: list[Writer] = []
-    make, write = plan_program, Writer.written
-
-    def making(p: Planner) -> partition.Plan:
-        plans.append(make(p))
-        return plans[-1]
-
-    def writing(writer: Writer) -> Program:
-        written.append(writer)
-        return write(writer)
-
-    monkeypatch.setattr(partition, "plan_program", making)
-    monkeypatch.setattr(Writer, "written", writing)
-    program = spmdc.parse("""
-    mesh (x=4)
-    def main(a: f32[8@x, 64], b: f32[8, 8@x]) -> (r: f32[8@x, 64]) {
-      n, r = while(i = 0, v = a, trip_count=9) cond { return i < 9 } do { return i + 1, v + matmul(b, v) }
-      return r
-    }""")
-    spmdc.partition(program)
-    first, second, third = plans
-    assert not is_same(first, second)
-    assert is_same(second, third)
-    assert len(written) == 2
