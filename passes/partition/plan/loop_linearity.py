@@ -162,16 +162,17 @@ class LinearParts:
         found: dict[ClosedSharding, None] = {}
         for value, carries in self.line.items():
             if not carries:
-                sharding = self._of(sharding_now, value, memo, 0)
+                sharding = self._natural_of(sharding_now, value, memo, 0)
                 if value.shape == self.param.shape:
                     found[sharding] = None
                 elif sharding.partial:
                     found[ClosedSharding(((),) * self.param.type.rank, sharding.partial)] = None
         return tuple(found)
 
-    def _of(
+    def _natural_of(
         self, sharding_now: ShardingNow, value: Value, memo: dict[Value, ClosedSharding], depth: int
     ) -> ClosedSharding:
+        """The sharding in which a value would be computed so, by ops that are not too many before it."""
         value = self.same.get(value, value)
         if value not in memo:
             memo[value] = ClosedSharding.replicated(value.type.rank)
@@ -188,7 +189,7 @@ class LinearParts:
         """The sharding of an op's result if its operands are not resharded. The larger operand decides if they
         disagree."""
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
-        given = {position: self._of(sharding_now, v, memo, depth + 1) for position, v in largest_first}
+        given = {position: self._natural_of(sharding_now, v, memo, depth + 1) for position, v in largest_first}
         key = value, *given.values()
         found = self.computed.get(key)
         if found is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ir.mesh import Axes, AxisRef, DimAxes
+from ir.mesh import Axes, DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Value
 from ir.records import record
@@ -200,10 +200,6 @@ class Side:
     moves: tuple[Move, ...]
 
 
-Rank = Mapping[AxisRef, int]
-"""The order of sub-axes."""
-
-
 @record
 class _Operand:
     """All that the reshards of an operand depend on: its global shape, the bytes of an element, and where it exists."""
@@ -212,7 +208,7 @@ class _Operand:
     itemsize: float
     at: OperandAt
 
-    def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
+    def moves(self, sharding: ClosedSharding, sub_axes: SubAxes) -> tuple[Move, ...]:
         """The reshard to that sharding."""
         at = self.at
         if at.recomputable and (sharding.is_plain or self._is_identity(sharding)):
@@ -238,16 +234,16 @@ class _Result:
     summed: float
     remains: float
 
-    def moves(self, sharding: ClosedSharding, rank: Rank) -> tuple[Move, ...]:
+    def moves(self, sharding: ClosedSharding, sub_axes: SubAxes) -> tuple[Move, ...]:
         """The reshards from that sharding."""
         at = self.at
         if not self.is_used or (at.joins is not None and _is_added_in_place(sharding, at.joins)):
             return ()
         if not at.wants:
             return (self._move((sharding,), at.wanted, self.remains),)
-        return tuple(self._moves_for_users(sharding, rank))
+        return tuple(self._moves_for_users(sharding, sub_axes))
 
-    def _moves_for_users(self, sharding: ClosedSharding, rank: Rank) -> Iterator[Move]:
+    def _moves_for_users(self, sharding: ClosedSharding, sub_axes: SubAxes) -> Iterator[Move]:
         """The reshards for all users: first to the finest shardings, from which the others may be reached."""
         there = [sharding]
         if sharding.partial and not all(_takes_pending(want, sharding) for want in self.at.wants):
@@ -262,7 +258,7 @@ class _Result:
                 yield self._move(tuple(there), want.sharding, itemsize=min(self.itemsize, want.itemsize))
                 there.append(want.sharding)
                 continue
-            made = [found for have in there if (found := want.under(have, rank)) is not None]
+            made = [found for have in there if (found := want.under(have, sub_axes)) is not None]
             if made:
                 shape, itemsize, target = want.type.shape, want.type.dtype.nbytes, want.sharding
                 yield Move(shape, itemsize, tuple(made), target, 1.0, False, target in made)
@@ -382,7 +378,7 @@ class Sides:
         if found is None:
             tensor, sharding = self._tensors[i], ClosedSharding(*at)
             nbytes = local_bytes(tensor.shape, tensor.itemsize, sharding)
-            found = self._known[i][at] = Side(sharding, nbytes, tensor.moves(sharding, self.sub_axes.rank))
+            found = self._known[i][at] = Side(sharding, nbytes, tensor.moves(sharding, self.sub_axes))
         return found
 
     def each_once(self, placed: Sequence[Side]) -> Sequence[Side]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ir.dataflow import uses_of
-from ir.mesh import AxisRef, DimAxes
+from ir.mesh import DimAxes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops
@@ -24,6 +24,7 @@ from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.recompute import finest_for, is_made_of_parts, strategy_for
 from passes.signatures import Signature, signature_of
+from passes.sub_axes import SubAxes
 
 ShardingOf = Callable[[Value], ClosedSharding]
 
@@ -62,15 +63,15 @@ class WantReduced:
         rule = self.rule
         return dims_of_factors(rule, rule.operands[0], factors_of_dims(rule, rule.results[0], self.sharding.axes))
 
-    def under(self, sharding: ClosedSharding, rank: Mapping[AxisRef, int]) -> ClosedSharding | None:
+    def under(self, sharding: ClosedSharding, sub_axes: SubAxes) -> ClosedSharding | None:
         """The sharding of the reduced value if the value has that one: partial over the axes that split reduced dims,
         and over those over which the value is. None if its shards would not be boxes."""
         factors = factors_of_dims(self.rule, self.rule.operands[0], sharding.axes)
         dims = dims_of_factors(self.rule, self.rule.results[0], factors)
         kinds = ((f, factor.reduction) for f, factor in enumerate(self.rule.factors))
         split = [(a, kind) for f, kind in kinds if kind is not None for a in factors.get(f, ())]
-        in_order = tuple(sorted((*sharding.partial, *split), key=lambda part: rank[part[0]]))
-        return None if dims is None else ClosedSharding(dims, in_order, sharding.order)
+        partial = sub_axes.in_order((*sharding.partial, *split))
+        return None if dims is None else ClosedSharding(dims, partial, sharding.order)
 
     def takes_pending(self, sharding: ClosedSharding) -> bool:
         """Whether the value may be reduced while the reductions are pending that are in that sharding: these are the
